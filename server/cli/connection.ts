@@ -1,4 +1,4 @@
-// How a command reaches the API: over HTTP with a key, or directly on the database.
+// Connects a command to the API: over HTTP with a key, or directly on the database.
 import type { Command } from 'commander';
 import { LeaseholdClient } from '../client/client.ts';
 import { problem } from '../kernel/errors.ts';
@@ -6,7 +6,7 @@ import type { ConnectionOptions, Session } from './session.ts';
 
 export type { ConnectionOptions };
 
-// A person waits: a daemon that restarts is back by then.
+// A person waits, and a daemon that restarts is back by then.
 const retryForMs = 10_000;
 
 export function withConnection(command: Command): Command {
@@ -16,7 +16,7 @@ export function withConnection(command: Command): Command {
     .option('--tenant <slug>', 'the tenant, without --url (LEASEHOLD_TENANT); default: the only one');
 }
 
-/** `operator`: for what belongs to no tenant, such as the list of daemons. */
+/** `operator`: for requests without a tenant, such as the list of daemons. */
 export async function connect(
   session: Session,
   options: ConnectionOptions,

@@ -1,5 +1,5 @@
-// A command directly on the database: the routes of the daemon are served in this process, on the loopback interface, for
-// this command alone. So it runs the same code as a command over HTTP.
+// Runs a command directly on the database: this process serves the routes of the daemon on the loopback interface, for
+// this command alone. So the command runs the same code as a command over HTTP.
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import express from 'express';

@@ -1,4 +1,4 @@
-// Text for people: tables that fit the terminal, colours on a terminal only, ages, progress bars.
+// Text output: tables that fit the terminal, colours on a terminal only, ages, progress bars.
 import type { Screen, Session } from './session.ts';
 
 const colours = { red: 31, green: 32, yellow: 33, cyan: 36, dim: 2, bold: 1 } as const;
@@ -25,8 +25,8 @@ export function colourOf(status: string): Colour | undefined {
 const minWidth = 8;
 
 /**
- * A table as wide as the terminal. If it has no room, columns without a value are left off first; then the widest are cut,
- * but never the first, an id; then columns are left off at the end.
+ * Formats a table as wide as the terminal. If there is no room, columns without values are dropped first. Then the
+ * widest columns are cut, except the first, which is an id. Then columns are dropped from the end.
  */
 export function fitTable(
   screen: Screen | undefined,
@@ -110,7 +110,7 @@ export function bar(share: number, width: number): string {
   return `${'█'.repeat(full)}${'░'.repeat(width - full)}`;
 }
 
-/** A line on standard error that is drawn over, on a terminal; nothing elsewhere. */
+/** A status line on standard error that is redrawn, on a terminal; nothing elsewhere. */
 export class ProgressBar {
   readonly #session: Session;
   readonly #label: string;

@@ -1,5 +1,5 @@
-// The program `leasehold`: its commands, and what they share (`--json`, error texts, exit codes). The two commands without
-// subcommands, `migrate` and `config`, are here.
+// The program `leasehold`: its commands and their common parts (`--json`, error texts, exit codes). Also has the two
+// commands without subcommands, `migrate` and `config`.
 import { Command, CommanderError } from 'commander';
 import { ConnectionError, JobFailedError, ProblemError } from '../client/client-errors.ts';
 import { explainDatabaseError, sqlState } from '../database/sql-errors.ts';
@@ -73,7 +73,7 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
   }
 }
 
-/** Subcommands do not inherit settings by themselves, and `--json` may be given before or after them. */
+/** Subcommands do not inherit settings, and `--json` may be given before or after them. */
 function inherit(program: Command): void {
   const addTo = (command: Command) => {
     for (const child of command.commands) {

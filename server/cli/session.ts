@@ -1,5 +1,5 @@
-// What a command uses: the settings, a database that is opened when first needed, and printing. Without DATABASE_URL it
-// is the embedded Postgres: that of a running daemon, or one started for the command.
+// The environment of a command: the settings, a database that is opened on first use, and printing. Without
+// DATABASE_URL the database is the embedded Postgres: that of a running daemon, or one started for the command.
 import { pino } from 'pino';
 import { Database } from '../database/database.ts';
 import { findRunningPostgres, startEmbeddedPostgres } from '../embedded-postgres/start.ts';
@@ -12,9 +12,9 @@ export interface Terminal {
   loadEnvFile?(): void;
   out(text: string): void;
   err(text: string): void;
-  /** Present on a terminal: what is printed fits its width, may have colours, and may be drawn over. */
+  /** Set on a terminal: output fits its width, may have colours, and may be redrawn. */
   screen?: Screen | undefined;
-  /** Ends with Ctrl-C, from the call on: for commands that follow something. */
+  /** Aborted by Ctrl-C, from the first call on, for commands that follow something. */
   interrupted?(): AbortSignal;
 }
 
@@ -24,7 +24,7 @@ export interface Screen {
   colours: boolean;
 }
 
-/** How a command finds its daemon or its tenant. */
+/** The options with which a command finds its daemon or its tenant. */
 export interface ConnectionOptions {
   url?: string;
   key?: string;
@@ -33,7 +33,7 @@ export interface ConnectionOptions {
 
 export class Session {
   readonly terminal: Terminal;
-  /** Its lines are held back, see `showWarnings`. */
+  /** Log lines are held back; see `showWarnings`. */
   readonly logger: Logger;
   /** Set by a command that did not succeed and has no error to report. */
   failed = false;
@@ -67,7 +67,7 @@ export class Session {
     return this.#config;
   }
 
-  /** Called when the command has ended, the last one first. */
+  /** Called after the command has ended, in reverse order. */
   onClose(close: () => Promise<void>): void {
     this.#closers.push(close);
   }
@@ -82,9 +82,9 @@ export class Session {
     this.terminal.out(this.json ? `${JSON.stringify(value, null, 2)}\n` : `${text}\n`);
   }
 
-  /** For a command that has succeeded. The error of a failed command contains the same information. */
+  /** Prints warnings of a command that has succeeded. The error of a failed command contains the same information. */
   showWarnings(): void {
-    // Standard output has the result only.
+    // Standard output has only the result.
     for (const line of this.#warnings.splice(0)) this.terminal.err(line);
   }
 

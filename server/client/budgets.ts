@@ -1,4 +1,4 @@
-// Budgets: how much of a unit jobs may use, and what they used.
+// Budgets: limits of usage by unit, and the usage itself.
 import type { NewBudget } from './generated/api-options.ts';
 import type { Budget, UsageDay } from './generated/api-types.ts';
 import { type CallOptions, type Transport, toBody } from './transport.ts';
@@ -10,7 +10,7 @@ export class Budgets {
     this.#transport = transport;
   }
 
-  /** All of them, by name, with what was used today. */
+  /** Lists all budgets by name, with today's usage. */
   async list(call: CallOptions = {}): Promise<Budget[]> {
     const options = { ...call, repeatable: true };
     return (await this.#transport.request<{ budgets: Budget[] }>('GET', '/api/budgets', options)).body.budgets;
@@ -22,12 +22,12 @@ export class Budgets {
     return (await this.#transport.request<Budget>('PUT', pathOf(name), options)).body;
   }
 
-  /** Jobs that it holds stay held. */
+  /** Jobs that the budget holds stay held. */
   delete(name: string, call: CallOptions = {}): Promise<void> {
     return this.#transport.delete(pathOf(name), call);
   }
 
-  /** What jobs used of each unit, by day and type. */
+  /** Usage by unit, day and type. */
   async usage({ days, ...call }: { days?: number | undefined } & CallOptions = {}): Promise<UsageDay[]> {
     const path = `/api/stats/usage${days === undefined ? '' : `?days=${days}`}`;
     return (await this.#transport.request<{ usage: UsageDay[] }>('GET', path, { ...call, repeatable: true })).body

@@ -21,9 +21,9 @@ export class ProblemError extends LeaseholdError {
   /** Each field that was refused, and why. */
   readonly errors: readonly FieldError[];
   readonly requestId: string | undefined;
-  /** How often the request was sent. */
+  /** The number of times that the request was sent. */
   readonly attempts: number;
-  /** The whole answer, with the further fields of its code, e.g. `known_types`. */
+  /** The whole answer, with the additional fields of its code, such as `known_types`. */
   readonly body: Readonly<Record<string, unknown>>;
 
   constructor(status: number, body: Record<string, unknown>, attempts = 1) {
@@ -41,10 +41,10 @@ export class ProblemError extends LeaseholdError {
   }
 }
 
-/** No answer, or only a part of one. */
+/** There was no answer, or only a part of one. */
 export class ConnectionError extends LeaseholdError {
   override name = 'ConnectionError';
-  /** Whether the request may have taken effect. It was repeated only if repeating it was safe. */
+  /** True if the request may have taken effect. It was repeated only if repeating it was safe. */
   readonly mayHaveHappened: boolean;
   readonly attempts: number;
 

@@ -1,4 +1,4 @@
-// The client of the HTTP API: fetch and nothing else, for Node, browsers and edge runtimes.
+// The client of the HTTP API. It uses only fetch, for Node, browsers and edge runtimes.
 
 import { Budgets } from './budgets.ts';
 import {
@@ -59,7 +59,7 @@ export class LeaseholdClient {
     return enqueueOne(this.#transport, typeof job === 'string' ? job : job.type, payload, options);
   }
 
-  /** A result for each request, in their order. Sent in batches of up to 1,000 jobs. */
+  /** Returns a result for each request, in their order. Sent in batches of up to 1,000 jobs. */
   enqueueMany<const Q extends readonly JobRequest[]>(
     requests: Q,
     options: ManyOptions = {},
@@ -68,17 +68,17 @@ export class LeaseholdClient {
     return results as Promise<{ -readonly [K in keyof Q]: EnqueueResult<NonNullable<Q[K]['types']>['result']> }>;
   }
 
-  /** What needs a person now. */
+  /** Everything that needs a person now. */
   attention(call: CallOptions = {}): Promise<Attention> {
     return this.#get('/api/attention', call);
   }
 
-  /** How many jobs and questions wait for a person. */
+  /** The number of jobs and questions that wait for a person. */
   holdCount(call: CallOptions = {}): Promise<HoldCount> {
     return this.#get('/api/attention/count', call);
   }
 
-  /** Jobs by status. */
+  /** The number of jobs by status. */
   counts(call: CallOptions = {}): Promise<Counts> {
     return this.#get('/api/stats/jobs', call);
   }
@@ -87,12 +87,12 @@ export class LeaseholdClient {
     return this.#get('/api/stats/snapshot', call);
   }
 
-  /** The daemons; needs an operator's key. */
+  /** Lists the daemons; needs an operator's key. */
   async workers(call: CallOptions = {}): Promise<Worker[]> {
     return (await this.#get<{ workers: Worker[] }>('/api/admin/workers', call)).workers;
   }
 
-  /** Any other route. GET is repeated; anything else only with `repeatable: true`. */
+  /** Calls any other route. GET is repeated; other methods only with `repeatable: true`. */
   request<T = unknown>(method: string, path: string, options: RequestOptions = {}): Promise<Answer<T>> {
     return this.#transport.request<T>(method, path, { repeatable: method === 'GET', ...options });
   }

@@ -1,4 +1,5 @@
-// Enqueuing, one job or many. Each call has an idempotency key, made once: however often it is sent, a job exists once.
+// Enqueues one job or many. Each call has an idempotency key, created once, so however often it is sent, a job exists
+// once.
 
 import { ProblemError } from './client-errors.ts';
 import type { EnqueueOptions } from './generated/api-options.ts';
@@ -8,7 +9,9 @@ import type { JobHandle } from './jobs.ts';
 import { type CallOptions, randomKey, type Transport, toBody } from './transport.ts';
 
 export interface SingleOptions extends EnqueueOptions, CallOptions {
-  /** The same key and request make one job, also across calls and processes. Default: a new one for each call. */
+  /**
+   * The same key and request create one job, also across calls and processes. The default is a new key for each call.
+   */
   idempotencyKey?: string | undefined;
   /** Sent as `traceparent`, stored with the job and passed to its handler. */
   traceparent?: string | undefined;
@@ -16,7 +19,7 @@ export interface SingleOptions extends EnqueueOptions, CallOptions {
 
 export interface ManyOptions extends CallOptions {
   idempotencyKey?: string | undefined;
-  /** All or none; up to 1,000 jobs then. */
+  /** Enqueues all jobs or none; at most 1,000 jobs. */
   atomic?: boolean | undefined;
   traceparent?: string | undefined;
 }
@@ -27,7 +30,7 @@ export interface Enqueued<R = unknown> extends JobHandle<R> {
   readonly job: Job;
 }
 
-/** One job of `enqueueMany`; made by `jobRequest`. */
+/** One job of `enqueueMany`, created by `jobRequest`. */
 export interface JobRequest<R = unknown> {
   readonly type: string;
   readonly payload: unknown;
@@ -40,7 +43,7 @@ export type EnqueueResult<R = unknown> =
   | { readonly ok: false; readonly error: ProblemError };
 
 const maxJobs = 1000;
-// The daemon accepts 8 MB; a part of it is kept for the fields around the jobs.
+// The daemon accepts 8 MB; a part of it is kept for the other fields.
 const maxBytes = 7 * 1_048_576;
 
 export function jobRequest<J extends JobReference>(
@@ -99,7 +102,7 @@ export async function enqueueMany(
   return results;
 }
 
-/** The jobs as JSON, in batches that the daemon accepts. */
+/** Returns the jobs as JSON, in batches that the daemon accepts. */
 function batchesOf(requests: readonly JobRequest[]): string[][] {
   const batches: string[][] = [];
   let batch: string[] = [];
@@ -120,7 +123,7 @@ function batchesOf(requests: readonly JobRequest[]): string[][] {
   return batches;
 }
 
-/** Of UTF-8; an upper bound is enough. */
+/** Bytes in UTF-8; an upper bound is enough. */
 function byteLength(text: string): number {
   return /^[\x00-\x7f]*$/.test(text) ? text.length : text.length * 3;
 }

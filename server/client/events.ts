@@ -1,4 +1,4 @@
-// The event log as a list, and the live stream: reconnects by itself and continues behind the last message, on any
+// The event log as a list, and the live stream. The stream reconnects and continues after the last message, on any
 // daemon, so that every event arrives once.
 
 import { ConnectionError, ProblemError } from './client-errors.ts';
@@ -15,20 +15,20 @@ export type StreamMessage =
   | { kind: 'event'; position: string; event: Event }
   /** The unfinished jobs of the selection, or the one job, without the events that follow. */
   | { kind: 'snapshot'; position: string; jobs: JobSummary[]; complete: boolean }
-  /** This reader has missed events: its state may be out of date. */
+  /** This reader has missed events, so its state may be out of date. */
   | { kind: 'reset'; position: string; reason: string };
 
 export interface StreamOptions {
   job?: JobId | undefined;
   targetId?: string | undefined;
-  /** Begin with the current jobs of the selection, also after a reset. */
+  /** Begins with the current jobs of the selection, also after a reset. */
   snapshot?: boolean | undefined;
   /** The `position` of the last message that was handled. */
   after?: string | undefined;
   signal?: AbortSignal | undefined;
   /** After this many milliseconds without a byte the connection counts as lost; the daemon pings every 15 s. Default 60,000. */
   idleTimeoutMs?: number | undefined;
-  /** How long to try to reconnect. Default: no limit. */
+  /** How long the stream tries to reconnect. The default is no limit. */
   retryForMs?: number | undefined;
 }
 
@@ -44,15 +44,15 @@ export class Events {
     this.#transport = transport;
   }
 
-  /** The log, newest first. */
+  /** Lists the log, newest first. */
   list(options: EventListOptions & CallOptions = {}): List<Event> {
     const { signal, timeoutMs, retryForMs, ...filter } = options;
     return listAt(this.#transport, '/api/events', 'events', filter, { signal, timeoutMs, retryForMs });
   }
 
   /**
-   * Sends an event to the jobs that wait for it. With the same `id` it is received once; without one the client makes an
-   * id, so that the request can be repeated.
+   * Sends an event to the jobs that wait for it. An event with the same `id` is received once. Without an `id` the
+   * client creates one, so that the request can be repeated.
    */
   async send(name: string, data?: unknown, options: SendOptions = {}): Promise<EventReceipt> {
     const { id = randomKey(), ...call } = options;
@@ -131,7 +131,7 @@ function toMessage({ event, data }: SseMessage, position: string, opened: boolea
   return { kind: 'event', position, event: content as Event };
 }
 
-/** A lost connection, a daemon that drains or is overloaded; not a request that is wrong. */
+/** True for a lost connection and for a daemon that drains or is overloaded, not for an invalid request. */
 function isRepeatable(error: unknown, retryAfterMs: number): boolean {
   if (error instanceof ProblemError) return isTransient(error, retryAfterMs);
   return true;
@@ -142,7 +142,7 @@ function retryMsOf(error: unknown): number {
   return retryAfterMs;
 }
 
-// Server-sent events from the body of a response. Bytes may be cut anywhere.
+// Parses server-sent events from the body of a response. Bytes may be cut anywhere.
 
 interface SseMessage {
   id: string | undefined;

@@ -10,7 +10,7 @@ export class Limits {
     this.#transport = transport;
   }
 
-  /** All of them, by name, with what they count now. */
+  /** Lists all limits by name, with their current counts. */
   async list(call: CallOptions = {}): Promise<Limit[]> {
     const options = { ...call, repeatable: true };
     return (await this.#transport.request<{ limits: Limit[] }>('GET', '/api/limits', options)).body.limits;

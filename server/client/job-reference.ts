@@ -1,6 +1,6 @@
-// How a job's definition types what is enqueued and what comes back. `defineJob` results fit; `import type` is enough.
+// Types of payloads and results from a job's definition. A result of `defineJob` fits; `import type` is enough.
 
-/** What `defineJob` returns, as far as the client needs it. `types` exists for the compiler only. */
+/** The part of a `defineJob` result that the client needs. `types` exists for the compiler only. */
 export interface JobReference {
   readonly type: string;
   readonly types?: { readonly input: unknown; readonly result: unknown };

@@ -1,4 +1,4 @@
-// What can be done with jobs that exist: read, list, wait, act.
+// Operations on existing jobs: read, list, wait and act.
 
 import { JobFailedError, WaitTimeoutError } from './client-errors.ts';
 import type { Events, StreamMessage } from './events.ts';
@@ -8,13 +8,13 @@ import { idOf, type JobId } from './job-reference.ts';
 import { type List, listAt } from './pages.ts';
 import { type CallOptions, sleep, type Transport, toBody } from './transport.ts';
 
-/** Stored in the event of the action, for those who read the history. */
+/** Stored in the event of the action, for readers of the history. */
 export interface ActionOptions extends CallOptions {
   reason?: string | undefined;
   author?: string | undefined;
 }
 
-/** A job whose result has the type that its definition says. */
+/** A job with the result type of its definition. */
 export type JobWithResult<R> = Omit<Job, 'result'> & { result: R };
 
 /** A job that was enqueued; `R` is the type of its result. */
@@ -32,9 +32,12 @@ export interface ResumeOptions extends ActionOptions {
 }
 
 export interface WaitOptions extends CallOptions {
-  /** Then a WaitTimeoutError is thrown. Default: no limit. */
+  /** After this time a WaitTimeoutError is thrown. The default is no limit. */
   waitMs?: number | undefined;
-  /** `throw` (default): a JobFailedError. `wait`: until a person has resumed, resolved or skipped the failed job. */
+  /**
+   * `throw` (default) throws a JobFailedError. `wait` waits until a person has resumed, resolved or skipped the failed
+   * job.
+   */
   onError?: 'throw' | 'wait' | undefined;
 }
 
@@ -53,21 +56,21 @@ export class Jobs {
     return body as JobWithResult<R | null>;
   }
 
-  /** Newest first. */
+  /** Lists jobs, newest first. */
   list(options: JobListOptions & CallOptions = {}): List<JobSummary> {
     const { signal, timeoutMs, retryForMs, ...filter } = options;
     return listAt(this.#transport, '/api/jobs', 'jobs', filter, { signal, timeoutMs, retryForMs });
   }
 
   /**
-   * Waits until the job has succeeded and returns it with its result. A PAUSED job is waited for. Survives lost
-   * connections and restarts of the daemon.
+   * Waits until the job has succeeded and returns it with its result. Keeps waiting while the job is PAUSED. Survives
+   * lost connections and restarts of the daemon.
    */
   wait<R = unknown>(job: JobHandle<R> | string, options: WaitOptions = {}): Promise<JobWithResult<R>> {
     return this.#waits.wait(idOf(job), options) as Promise<JobWithResult<R>>;
   }
 
-  /** Ends a job. If it runs, it is asked to stop: `cancel_requested` is true until it has. */
+  /** Ends a job. A running job is asked to stop, and `cancel_requested` is true until it has stopped. */
   cancel(job: JobId, options: ActionOptions = {}): Promise<Job> {
     return this.#act(job, 'cancel', options, true);
   }
@@ -76,7 +79,9 @@ export class Jobs {
     return this.#act(job, 'pause', options, true);
   }
 
-  /** Runs a paused or failed job again. Not repeated after a lost answer: the job may have run and failed anew. */
+  /**
+   * Runs a paused or failed job again. Not repeated after a lost answer, because the job may have run and failed again.
+   */
   resume(job: JobId, options: ResumeOptions = {}): Promise<Job> {
     return this.#act(job, 'resume', options, false);
   }
@@ -96,13 +101,13 @@ export class Jobs {
     return this.#act(job, 'skip', options, true);
   }
 
-  /** Why it is not running, and what would release it. */
+  /** Explains why the job is not running, and what would release it. */
   async why(job: JobId, call: CallOptions = {}): Promise<Why> {
     const path = `/api/jobs/${encodeURIComponent(idOf(job))}/why`;
     return (await this.#transport.request<Why>('GET', path, { ...call, repeatable: true })).body;
   }
 
-  /** The jobs it waits for, those that wait for it, and what is connected with them. */
+  /** Returns the jobs it waits for, the jobs that wait for it, and the jobs connected with them. */
   async graph(job: JobId, { limit = 200, ...call }: CallOptions & { limit?: number } = {}): Promise<JobGraph> {
     const path = `/api/jobs/${encodeURIComponent(idOf(job))}/graph?limit=${limit}`;
     return (await this.#transport.request<JobGraph>('GET', path, { ...call, repeatable: true })).body;
@@ -113,7 +118,7 @@ export class Jobs {
     return listAt(this.#transport, `/api/jobs/${encodeURIComponent(idOf(job))}/events`, 'events', {}, call);
   }
 
-  /** What its handler has logged so far, oldest first. */
+  /** Lists the log lines of its handler so far, oldest first. */
   async *logs(job: JobId, call: CallOptions = {}): AsyncGenerator<LogLine, void, undefined> {
     const list = this.logPages(job, call);
     let cursor: string | undefined;
@@ -125,7 +130,7 @@ export class Jobs {
     }
   }
 
-  /** To follow a running job: the cursor behind its last line stays valid. */
+  /** Follows a running job: the cursor after its last line stays valid. */
   logPages(job: JobId, call: CallOptions = {}): List<LogLine> {
     return listAt(this.#transport, `/api/jobs/${encodeURIComponent(idOf(job))}/logs`, 'lines', {}, call);
   }
@@ -138,7 +143,7 @@ export class Jobs {
   }
 }
 
-// Waits for the end of jobs: by the live stream of each job, or by polling where there are too many.
+// Waits for the ends of jobs, with the live stream of each job, or by polling if there are too many.
 
 interface WaitRequest extends CallOptions {
   waitMs?: number | undefined;

@@ -1,4 +1,4 @@
-// Bulk operations: one action on all jobs that match a filter, with a count before and progress after.
+// Bulk operations: one action on all jobs that match a filter, with a count before it and progress during it.
 import type { BulkFilter } from './generated/api-options.ts';
 import type { Operation, OperationPreview } from './generated/api-types.ts';
 import type { ActionOptions } from './jobs.ts';
@@ -16,14 +16,14 @@ export class Operations {
     this.#transport = transport;
   }
 
-  /** How many jobs the operation would change; changes nothing. */
+  /** Counts the jobs that the operation would change, and changes nothing. */
   async preview(action: BulkAction, filter: BulkFilter, call: CallOptions = {}): Promise<OperationPreview> {
     const body = { action, filter: toBody(filter), dry_run: true };
     const options = { ...call, body, repeatable: true };
     return (await this.#transport.request<OperationPreview>('POST', '/api/operations', options)).body;
   }
 
-  /** Begins it. Not repeated after a lost answer: `list` shows whether it began. */
+  /** Begins the operation. Not repeated after a lost answer: `list` shows whether it began. */
   async start(action: BulkAction, filter: BulkFilter, options: ActionOptions = {}): Promise<Operation> {
     const { signal, timeoutMs, retryForMs, ...audit } = options;
     const body = { action, filter: toBody(filter), ...toBody(audit) };
@@ -42,7 +42,7 @@ export class Operations {
     return listAt(this.#transport, '/api/operations', 'operations', { limit }, call);
   }
 
-  /** Its state from now until it has ended, each time that it changed. */
+  /** Yields its state from now until it has ended, after each change. */
   async *watch(id: string, call: CallOptions = {}): AsyncGenerator<Operation, void, undefined> {
     let shown = '';
     for (let polls = 0; ; polls++) {

@@ -3,7 +3,7 @@ import { type CallOptions, type Transport, toQuery } from './transport.ts';
 
 export interface Page<T> {
   items: T[];
-  /** Given as `cursor`, continues behind this page; null on the last one. */
+  /** As `cursor`, it continues after this page; null on the last page. */
   nextCursor: string | null;
 }
 
@@ -14,7 +14,7 @@ export class List<T> implements AsyncIterable<T> {
     this.#read = read;
   }
 
-  /** One page, for those who store the cursor. */
+  /** Reads one page, for callers that store the cursor. */
   page(cursor?: string): Promise<Page<T>> {
     return this.#read(cursor);
   }
@@ -32,7 +32,7 @@ export class List<T> implements AsyncIterable<T> {
     for await (const items of this.pages()) yield* items;
   }
 
-  /** The first items, at most `limit`. */
+  /** Returns the first items, at most `limit`. */
   async take(limit: number): Promise<T[]> {
     const items: T[] = [];
     for await (const page of this.pages()) {
@@ -43,7 +43,7 @@ export class List<T> implements AsyncIterable<T> {
   }
 }
 
-/** The list at a path, whose answers have the items under `name`. */
+/** Creates the list at a path, whose answers have the items under `name`. */
 export function listAt<T>(
   transport: Transport,
   path: string,

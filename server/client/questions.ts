@@ -1,11 +1,11 @@
-// Questions that jobs ask people: reading them, answering them, and links for people without a key.
+// Questions that jobs ask people: read them, answer them, and create links for people without a key.
 import type { LinkOptions, QuestionListOptions } from './generated/api-options.ts';
 import type { NewQuestionLink, Question, QuestionLink } from './generated/api-types.ts';
 import { type List, listAt } from './pages.ts';
 import { type CallOptions, type Transport, toBody } from './transport.ts';
 
 export interface QuestionAnswer {
-  /** Fits the schema of the question, except for fields that the action sets. */
+  /** Must match the schema of the question, except for fields that the action sets. */
   answer?: Record<string, unknown> | undefined;
   /** The name of one of its actions, if it has any. */
   action?: string | undefined;
@@ -31,7 +31,7 @@ export class Questions {
   }
 
   /**
-   * Exactly one answer counts: a later one rejects with QUESTION_CLOSED. Not repeated after a lost answer, because the
+   * Exactly one answer counts; a later one rejects with QUESTION_CLOSED. Not repeated after a lost answer, because the
    * repetition could not be distinguished from another person's answer.
    */
   answer(id: string, given: QuestionAnswer, call: CallOptions = {}): Promise<Question> {
@@ -39,7 +39,7 @@ export class Questions {
     return this.#send('POST', `${pathOf(id)}/answer`, { ...call, body: given });
   }
 
-  /** A link that opens the form of the question without sign-in. Its `url` is shown only here. */
+  /** Creates a link that opens the form of the question without sign-in. Only this answer has its `url`. */
   createLink(id: string, options: LinkOptions = {}, call: CallOptions = {}): Promise<NewQuestionLink> {
     return this.#send('POST', `${pathOf(id)}/links`, { ...call, body: toBody(options) });
   }

@@ -15,13 +15,13 @@ export class Schedules {
     return this.#send('GET', pathOf(id), { ...call, repeatable: true });
   }
 
-  /** By name. */
+  /** Lists schedules by name. */
   list(options: { limit?: number | undefined } & CallOptions = {}): List<Schedule> {
     const { limit, ...call } = options;
     return listAt(this.#transport, '/api/schedules', 'schedules', { limit }, call);
   }
 
-  /** Not repeated after a lost answer; read the list then. */
+  /** Not repeated after a lost answer; read the list in that case. */
   create(schedule: NewSchedule, call: CallOptions = {}): Promise<Schedule> {
     return this.#send('POST', '/api/schedules', { ...call, body: toBody(schedule) });
   }
@@ -42,12 +42,12 @@ export class Schedules {
     return this.#send('POST', `${pathOf(id)}/resume`, { ...call, repeatable: true });
   }
 
-  /** Enqueues its job now, beside its times. Not repeated after a lost answer. */
+  /** Enqueues its job now, in addition to its times. Not repeated after a lost answer. */
   async run(id: string, call: CallOptions = {}): Promise<{ schedule: Schedule; job: Job }> {
     return (await this.#transport.request<{ schedule: Schedule; job: Job }>('POST', `${pathOf(id)}/run`, call)).body;
   }
 
-  /** The next five times of a cron expression. */
+  /** Returns the next five times of a cron expression. */
   async preview(cron: string, timezone = 'UTC', call: CallOptions = {}): Promise<string[]> {
     const options = { ...call, body: { cron, timezone }, repeatable: true };
     const { body } = await this.#transport.request<{ next_runs: string[] }>('POST', '/api/schedules/preview', options);

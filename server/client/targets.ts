@@ -16,19 +16,19 @@ export class Targets {
     return this.#send('GET', pathOf(targetId), call);
   }
 
-  /** By id, each with the head of its lane. */
+  /** Lists targets by id, each with the head of its lane. */
   list(options: TargetListOptions & CallOptions = {}): List<Target> {
     const { signal, timeoutMs, retryForMs, ...filter } = options;
     return listAt(this.#transport, '/api/targets', 'targets', filter, { signal, timeoutMs, retryForMs });
   }
 
-  /** By target, each with its head, its progress and the next in line. */
+  /** Lists lanes by target, each with its head, its progress and the next jobs in line. */
   lanes(options: LaneListOptions & CallOptions = {}): List<Lane> {
     const { signal, timeoutMs, retryForMs, ...filter } = options;
     return listAt(this.#transport, '/api/lanes', 'lanes', filter, { signal, timeoutMs, retryForMs });
   }
 
-  /** What runs continues, nothing starts. */
+  /** Running jobs continue, and no job starts. */
   pause(targetId: string, options: ActionOptions & { until?: string | Date | undefined } = {}): Promise<TargetLane> {
     const { signal, timeoutMs, retryForMs, ...body } = options;
     return this.#send('POST', `${pathOf(targetId)}/pause`, { signal, timeoutMs, retryForMs }, toBody(body));
@@ -49,7 +49,7 @@ export class Targets {
     return this.#send('PATCH', pathOf(targetId), call, { labels });
   }
 
-  /** These requests set a state, so sending one twice has no further effect. */
+  /** These requests set a state, so sending one twice has no additional effect. */
   async #send(method: string, path: string, call: CallOptions, body?: object): Promise<TargetLane> {
     return (await this.#transport.request<TargetLane>(method, path, { ...call, body, repeatable: true })).body;
   }

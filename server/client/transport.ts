@@ -1,14 +1,14 @@
-// Sends requests and repeats those that are safe to repeat. Knows HTTP, keys and time; nothing of jobs.
+// Sends requests and repeats those that are safe to repeat. It handles HTTP, keys and time, and has no code for jobs.
 import { ConnectionError, ProblemError } from './client-errors.ts';
 
 export interface ClientOptions {
-  /** Where the daemon, or a balancer in front of several, answers: `http://127.0.0.1:8080`. */
+  /** The address of the daemon, or of a balancer in front of several: `http://127.0.0.1:8080`. */
   url: string;
   /** The key, or a function that returns the current one, e.g. for keys that are rotated. */
   apiKey: string | (() => string | Promise<string>);
-  /** Replaces the global `fetch`, e.g. one with a proxy or an agent. */
+  /** Replaces the global `fetch`, for example with one that uses a proxy or an agent. */
   fetch?: typeof fetch;
-  /** Limit for one attempt, until its answer is complete. Default 30,000. */
+  /** The time limit of one attempt, until its answer is complete. Default 30,000. */
   timeoutMs?: number;
   /** How long a request is repeated before its error is thrown. Default 60,000; 0 sends everything once. */
   retryForMs?: number;
@@ -23,10 +23,10 @@ export interface CallOptions {
 }
 
 export interface RequestOptions extends CallOptions {
-  /** Sent as JSON; text is sent as it is. */
+  /** Sent as JSON; a string is sent unchanged. */
   body?: unknown;
   headers?: Readonly<Record<string, string>> | undefined;
-  /** Whether sending it twice has the effect of sending it once. Without it only refusals are repeated. */
+  /** True if sending it twice has the same effect as sending it once. Otherwise only refusals are repeated. */
   repeatable?: boolean;
 }
 
@@ -36,12 +36,12 @@ export interface Answer<T> {
 }
 
 const defaults = { timeoutMs: 30_000, retryForMs: 60_000 };
-// Problems that the daemon answers before it has done anything.
+// Problems that the daemon returns before it has done anything.
 const nothingDone = new Set(['TOO_MANY_REQUESTS', 'DRAINING', 'OVERLOADED', 'TARGET_LOCKED', 'QUEUE_FULL']);
 // Errors of Node's fetch before a connection existed.
 const neverSent = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH']);
 
-/** How one attempt ended without an answer. */
+/** The end of an attempt without an answer. */
 interface Failure {
   error: ProblemError | ConnectionError;
   transient: boolean;
@@ -65,7 +65,10 @@ export class Transport {
     this.#fetch = options.fetch ?? ((input, init) => fetch(input, init));
   }
 
-  /** Repeated until it is answered. A repetition that gets 404 succeeded before: the answer to an earlier attempt was lost. */
+  /**
+   * Repeats the request until it is answered. If a repetition gets 404, an earlier attempt succeeded and its answer was
+   * lost.
+   */
   async delete(path: string, call: CallOptions): Promise<void> {
     try {
       await this.request('DELETE', path, { ...call, repeatable: true });
@@ -89,7 +92,7 @@ export class Transport {
     }
   }
 
-  /** A response whose body the caller reads; not repeated. The caller ends it with the signal. */
+  /** Returns a response whose body the caller reads. Not repeated. The caller ends it with the signal. */
   async open(path: string, headers: Record<string, string>, signal: AbortSignal): Promise<Response> {
     let response: Response;
     try {
@@ -125,7 +128,7 @@ export class Transport {
   async #exchange(path: string, method: string, body: string | undefined, { headers, signal }: RequestOptions) {
     const init: RequestInit = { method, headers: await this.#headers(headers, body !== undefined) };
     if (body !== undefined) init.body = body;
-    // Each signal that fetch watches costs: only the caller's is given.
+    // Each signal that fetch watches has a cost, so only the caller's is given.
     if (signal !== undefined) init.signal = signal;
     const response = await this.#fetch(this.#base + path, init);
     return { response, text: await response.text() };
@@ -146,7 +149,7 @@ export class Transport {
   }
 }
 
-/** Whether the same request may succeed later. A full queue says so only with a `Retry-After`. */
+/** True if the same request may succeed later. For a full queue, only with a `Retry-After`. */
 export function isTransient(error: ProblemError, retryMs: number): boolean {
   if (error.code === 'QUEUE_FULL') return retryMs > 0;
   return error.status === 429 || (error.status >= 502 && error.status <= 504);
@@ -181,7 +184,7 @@ function parseProblem(text: string): Record<string, unknown> {
     const body: unknown = JSON.parse(text);
     if (typeof body === 'object' && body !== null) return body as Record<string, unknown>;
   } catch {
-    // The page of a proxy: only the status is known.
+    // The page of a proxy, of which only the status is known.
   }
   return {};
 }
@@ -197,16 +200,16 @@ function codeOf(error: unknown): string {
 function messageOf(error: unknown): string {
   const { cause } = (error ?? {}) as { cause?: unknown };
   const inner = error instanceof TypeError && cause instanceof Error ? cause : error;
-  // One of several addresses: then the error has a code and no message.
+  // Several addresses failed, so the error has a code and no message.
   return (inner instanceof Error ? inner.message : String(inner)) || codeOf(inner) || 'no reason was given';
 }
 
-// When a request is sent again: exponential delays with jitter, or what the server asked for.
+// The time at which a request is sent again: exponential delays with jitter, or the time that the server requested.
 
 const firstDelayMs = 100;
 const maxDelayMs = 5000;
 
-/** Between half and all of the delay, so that many clients do not return in the same moment. */
+/** Between half and all of the delay, so that many clients do not return at the same moment. */
 export function backoffMs(attempt: number, retryAfterMs = 0): number {
   const delayMs = Math.min(maxDelayMs, firstDelayMs * 2 ** (attempt - 1)) * (0.5 + Math.random() / 2);
   return retryAfterMs > 0 ? retryAfterMs + delayMs / 2 : delayMs;
@@ -236,9 +239,10 @@ export function sleep(ms: number, signal: AbortSignal | undefined): Promise<void
   });
 }
 
-// From options in camel case to what the API reads: fields in snake case, times as text, lists in queries with commas.
+// Converts options in camel case to the API's format: fields in snake case, times as text, lists in queries with
+// commas.
 
-/** Content that belongs to the user: its keys are sent as they are. */
+/** Content of the user, whose keys are sent unchanged. */
 const opaque = new Set(['payload', 'result', 'constraints', 'labels']);
 const names = new Map<string, string>();
 
@@ -276,7 +280,7 @@ function snakeCase(name: string): string {
   return known;
 }
 
-/** For requests that may be repeated. */
+/** Creates an id for requests that may be repeated. */
 export function randomKey(): string {
   // Missing on pages that were loaded without TLS.
   if (typeof crypto.randomUUID === 'function') return crypto.randomUUID();

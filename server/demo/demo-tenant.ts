@@ -1,5 +1,5 @@
-// What a first start offers: the tenant "demo" with a key that is the same at every start, and a sample job of a type and
-// with a payload that the daemon accepts.
+// The data of a first start: the tenant "demo" with a key that is the same at every start, and a sample job that the
+// daemon accepts.
 import { chmod, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -40,13 +40,13 @@ async function keep(file: string, text: string): Promise<string> {
 export interface SampleJob {
   type: string;
   payload: unknown;
-  /** What the reader must fill in first, if no valid payload could be made. */
+  /** The fields that the reader must fill in first, if no valid payload could be made. */
   missing?: string;
 }
 
 type Schema = { [key: string]: unknown };
 
-/** The first of the types for which a payload can be made. Undefined without any types. */
+/** Returns the first type for which a payload can be made; undefined if there are no types. */
 export function sampleJob(handlers: HandlerRegistry): SampleJob | undefined {
   if (handlers.has('demo.echo')) return { type: 'demo.echo', payload: { hello: 'world' } };
   const types = handlers.types();
@@ -84,7 +84,7 @@ const formats: Record<string, string> = {
 };
 const maxDepth = 10;
 
-/** As little as the schema asks for. */
+/** Returns the smallest value that the schema accepts. */
 function sampleOf(schema: Schema, depth: number): unknown {
   if (depth > maxDepth) return null;
   for (const key of ['default', 'const'] as const) if (schema[key] !== undefined) return schema[key];
@@ -113,7 +113,7 @@ function sampleOf(schema: Schema, depth: number): unknown {
     case 'null':
       return null;
     default:
-      // What JSON Schema cannot express is most often a date.
+      // A value that JSON Schema cannot express is usually a date.
       return formats['date-time'];
   }
 }

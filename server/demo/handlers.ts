@@ -159,7 +159,7 @@ const httpCall = defineJob({
     await lease.assert();
     const headers: Record<string, string> = { 'x-leasehold-fence': lease.fence };
     if (payload.body !== undefined) headers['content-type'] = 'application/json';
-    // Every tenant may run this sample: it must not reach private addresses.
+    // Every tenant may run this sample, so it must not reach private addresses.
     const { hostname } = new URL(payload.url);
     if (isAddressLiteral(hostname) && !isPublicAddress(hostname)) {
       throw new Fatal('The address is not public', { code: 'ADDRESS_REFUSED' });
@@ -214,7 +214,7 @@ export async function countBytes(body: AsyncIterable<Uint8Array> | null, maxByte
   return bytes;
 }
 
-// The module that a thread loads a handler with `isolation: 'thread'` from. It exports each definition once.
+// The module from which a thread loads a handler with `isolation: 'thread'`. It exports each definition once.
 const file = fileURLToPath(import.meta.url);
 
 export const demoHandlers: readonly JobDefinition[] = [

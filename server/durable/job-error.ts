@@ -1,7 +1,7 @@
 // Converts a thrown value into the error that is stored with the job.
 import type { ErrorCause, ErrorTrace, Job, JobError } from '../jobs/model/job.ts';
 import type { JobErrorCode } from '../jobs/model/job-errors.ts';
-import { findJsonViolation } from '../kernel/json.ts';
+import { findJsonViolation } from '../kernel/json/json-violations.ts';
 import type { RetryOptions } from './durable-context.ts';
 import { dispositionOf } from './handler-errors.ts';
 import { storableText } from './storable.ts';

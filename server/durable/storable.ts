@@ -3,7 +3,8 @@
 import type { JobError } from '../jobs/model/job.ts';
 import { jobError } from '../jobs/model/job-errors.ts';
 import { largeBytes, ownTurn } from '../kernel/clock.ts';
-import { findJsonViolation, maxJsonDepth, parseJsonInTurns } from '../kernel/json.ts';
+import { findJsonViolation, maxJsonDepth } from '../kernel/json/json-violations.ts';
+import { parseJsonInTurns } from '../kernel/json/parse-in-turns.ts';
 
 // Enough for any message that a person reads; a dumped response body is cut.
 const maxTextLength = 4000;

@@ -1,4 +1,4 @@
-// What programs that embed Leasehold see: types alone, of this package and of Node.
+// The public types of `leasehold/server`. They use only types of this package and of Node.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { EventListener } from '../events/log/leasehold-event.ts';
 import type { Priority, RetentionHook } from '../jobs/model/job-values.ts';
@@ -9,14 +9,16 @@ import type { LeaseholdSettings } from './settings.ts';
 export interface LeaseholdOptions {
   /** The Postgres to use: `postgres://user:password@host:5432/database`. */
   databaseUrl?: string | undefined;
-  /** Instead of `databaseUrl`: a pool of `pg` whose address, user and encryption are used. Its connections are not. */
+  /** Instead of `databaseUrl`: a `pg` pool whose address, user and encryption are used. Its connections are not. */
   pool?: HostPool | undefined;
   /** The jobs that this process runs: definitions, or a module or directory of modules that exports them. */
   jobs?: readonly JobDefinition[] | string | undefined;
   /** Tenants that `start` creates if they are missing. */
   tenants?: readonly string[] | undefined;
   settings?: LeaseholdSettings | undefined;
-  /** Where log lines go. Default: warnings and errors, as JSON, to standard error; `false`: nowhere. */
+  /**
+   * The destination of log lines. The default is warnings and errors as JSON to standard error; `false` disables them.
+   */
   logger?: HostLogger | false | undefined;
   /** Called after jobs were marked as stale. An error is logged; the call is not repeated. */
   onStale?: RetentionHook | undefined;
@@ -24,14 +26,14 @@ export interface LeaseholdOptions {
   onDelete?: RetentionHook | undefined;
 }
 
-/** What is read of a `pg.Pool`. */
+/** The part of a `pg.Pool` that is read. */
 export interface HostPool {
   readonly options: object;
 }
 
 export interface Leasehold {
   readonly tenants: Tenants;
-  /** Brings the schema of the database, and of every tenant, to this version. `start` does it as well. */
+  /** Migrates the database and every tenant to this version. `start` does this as well. */
   migrate(): Promise<void>;
   /**
    * Migrates the database, creates missing tenants and runs jobs. Waits for a database that cannot be reached; `stop`
@@ -39,31 +41,34 @@ export interface Leasehold {
    */
   start(): Promise<void>;
   /**
-   * Claims no more jobs, lets running ones continue for the grace, pauses or requeues the rest, and closes all
-   * connections. A second call ends the grace. Cannot be started again.
+   * Stops claiming, lets running jobs continue for the grace period, pauses or requeues the rest, and closes all
+   * connections. A second call ends the grace period. The instance cannot be started again.
    */
   stop(options?: StopOptions): Promise<void>;
   /**
-   * One job. With `tx` it exists if and when that transaction commits. Works without `start`, for a process that runs no
-   * jobs, once the tenant exists.
+   * Enqueues one job. With `tx`, the job exists if and when that transaction commits. Works without `start`, for a
+   * process that runs no jobs, once the tenant exists.
    */
   enqueue<J extends JobRef>(tenant: string, job: J, payload: InputOf<J>, options?: EnqueueOptions): Promise<JobHandle>;
-  /** Several jobs, all or none, in their order: `[{ job, payload, targetId }, …]`. */
+  /** Enqueues several jobs, all or none, in their order: `[{ job, payload, targetId }, …]`. */
   enqueueMany<const J extends readonly JobRef[]>(
     tenant: string,
     jobs: { readonly [K in keyof J]: JobItem<J[K]> },
     options?: Pick<EnqueueOptions, 'tx'>,
   ): Promise<JobHandle[]>;
   /**
-   * An event for the jobs that wait for it with `waitForEvent`. With `tx` it is sent if and when that transaction
-   * commits. With the same `id` it is received once, and the first receipt is returned.
+   * Sends an event to the jobs that wait for it with `waitForEvent`. With `tx`, it is sent if and when that transaction
+   * commits. An event with the same `id` is received once, and the first receipt is returned.
    */
   sendEvent(tenant: string, name: string, data?: unknown, options?: SendEventOptions): Promise<EventReceipt>;
-  /** The API and the dashboard, to be mounted below a path: `app.use('/leasehold', leasehold.router())`. */
+  /**
+   * Returns the API and the dashboard as a router, to be mounted below a path: `app.use('/leasehold',
+   * leasehold.router())`.
+   */
   router(options?: RouterOptions): HostHandler;
   /**
-   * Calls `listener` for events of this type, or of every type for `*`, of all tenants, from about now until `stop`:
-   * whichever process caused them, in the order of each job. Returns how to remove it.
+   * Calls `listener` for events of this type, or of every type for `*`, of all tenants and processes, from about now
+   * until `stop`, in the order of each job. Returns a function that removes it.
    */
   on(type: string, listener: EventListener): () => void;
 }
@@ -71,10 +76,10 @@ export interface Leasehold {
 export interface Tenants {
   /** The key has every scope of the tenant and is shown only here. */
   create(slug: string, settings?: TenantOptions): Promise<{ tenant: TenantInfo; key: string }>;
-  /** Creates the tenant if it is missing. The key of a tenant that is made here is not kept. */
+  /** Creates the tenant if it is missing. The key of a tenant that is created here is not kept. */
   ensure(slug: string, settings?: TenantOptions): Promise<TenantInfo>;
   list(): Promise<TenantInfo[]>;
-  /** A field that is given replaces, null removes, the others stay. */
+  /** A given field replaces, null removes, the others stay. */
   configure(slug: string, settings: { [K in keyof TenantOptions]?: TenantOptions[K] | null }): Promise<TenantInfo>;
 }
 
@@ -107,7 +112,7 @@ export interface TenantOptions {
   max_queued?: number | undefined;
 }
 
-/** How much of a unit jobs may use; see docs/budgets.md. */
+/** Limits of usage by unit; see docs/budgets.md. */
 interface BudgetOptions {
   unit: string;
   limit: number;
@@ -115,7 +120,7 @@ interface BudgetOptions {
   type?: string | undefined;
 }
 
-/** Rate and concurrency of the jobs that it counts; see docs/limits.md. */
+/** Rate and concurrency limits; see docs/limits.md. */
 interface LimitOptions {
   rate?: number | undefined;
   per?: 'second' | 'minute' | 'hour' | 'day' | undefined;
@@ -127,30 +132,32 @@ interface LimitOptions {
 }
 
 export interface StopOptions {
-  /** How long running jobs may continue before they are paused or requeued. Default: `shutdownGracePeriodSeconds`. */
+  /**
+   * How long running jobs may continue before they are paused or requeued. The default is `shutdownGracePeriodSeconds`.
+   */
   graceSeconds?: number | undefined;
 }
 
 /** A job type by its definition, which types the payload, or by its name. */
 export type JobRef = string | { readonly type: string; readonly types?: { readonly input: unknown } };
 
-/** What a job of this definition is enqueued with. */
+/** The payload with which a job of this definition is enqueued. */
 export type InputOf<J> = J extends { types?: { readonly input: infer I } } ? I : unknown;
 
 export interface EnqueueOptions {
-  /** A transaction of yours: a `pg` client after BEGIN, or the transaction of drizzle, Kysely or postgres.js. */
+  /** Your transaction: a `pg` client after BEGIN, or the transaction of drizzle, Kysely or postgres.js. */
   tx?: CallerTransaction | undefined;
-  /** The lane of the job. Without one it runs independently of all others. */
+  /** The target, whose lane the job joins. Without one it runs independently of all others. */
   targetId?: string | undefined;
   priority?: Priority | undefined;
   queue?: string | undefined;
-  /** Not before this time. */
+  /** The job does not start before this time. */
   runAt?: Date | string | undefined;
   maxAttempts?: number | undefined;
-  /** `codes`: error codes that count as recoverable. */
+  /** `codes` are error codes that count as recoverable. */
   retry?: (Partial<BackoffPolicy> & { codes?: string[] }) | undefined;
   timeoutSeconds?: number | undefined;
-  /** If it has not started by then, it fails with EXPIRED. */
+  /** If the job has not started by then, it fails with EXPIRED. */
   expiresInSeconds?: number | undefined;
   tokenLimit?: number | undefined;
   costUnits?: number | undefined;
@@ -158,13 +165,13 @@ export interface EnqueueOptions {
   onError?: 'block' | 'continue' | undefined;
   onDrain?: 'pause' | 'requeue' | undefined;
   webhookUrl?: string | undefined;
-  /** The same key enqueues the job once; a repetition returns the first job. */
+  /** A request with the same key enqueues the job once; a repetition returns the first job. */
   idempotencyKey?: string | undefined;
   /** At most one job of the type holds the key at a time. */
   unique?: UniqueOptions | undefined;
-  /** Who asks for it, for people who read its history. */
+  /** The author, shown in the history of the job. */
   author?: string | undefined;
-  /** Ids or idempotency keys of jobs that have to succeed first; also of other jobs of the same `enqueueMany`. */
+  /** Ids or idempotency keys of jobs that must succeed first, also of other jobs of the same `enqueueMany`. */
   after?: readonly (string | { job: string; onFailure?: 'hold' | 'cancel' | 'continue' | undefined })[] | undefined;
 }
 
@@ -177,14 +184,14 @@ export interface UniqueOptions {
 }
 
 export interface SendEventOptions {
-  /** A transaction of yours, as for `enqueue`. */
+  /** Your transaction, as for `enqueue`. */
   tx?: CallerTransaction | undefined;
   /** Your name for this event. */
   id?: string | undefined;
 }
 
 export interface EventReceipt {
-  /** The given id, else a generated one. */
+  /** The given id, otherwise a generated one. */
   id: string;
   name: string;
   receivedAt: string;
@@ -199,21 +206,21 @@ export interface JobHandle {
   id: string;
   tenant: string;
   type: string;
-  /** A job with this idempotency key, or unique key, existed already, and is this one. */
+  /** A job with this idempotency key, or unique key, existed already. It is returned. */
   replayed: boolean;
-  /** It holds the unique key of the request: what the request did to it. */
+  /** Set if the job holds the unique key of the request: the effect of the request on it. */
   unique?: 'skipped' | 'replaced' | 'debounced';
 }
 
 export type Scope = 'read' | 'enqueue' | 'control' | 'worker' | 'admin';
 
-/** Who calls, as the host says. */
+/** The caller, according to the host. */
 export interface HostCaller {
   /** The slug of the tenant. Without one the caller is an operator, for /api/admin only. */
   tenant?: string | undefined;
-  /** Default: all of them. */
+  /** The default is all scopes. */
   scopes?: readonly Scope[] | undefined;
-  /** For events and the audit: `user:ada`. */
+  /** The actor in events and the audit log, such as `user:ada`. */
   actor: string;
 }
 
@@ -221,8 +228,8 @@ type MaybeCaller = HostCaller | undefined | null;
 
 export interface RouterOptions {
   /**
-   * Who calls; undefined refuses the request with 401. Without it callers need an API key, or a session of the
-   * dashboard. A method, so that it may name the request's type of the host's framework.
+   * Returns the caller; undefined refuses the request with 401. Without it, callers need an API key or a session of the
+   * dashboard. A method, so that it may use the request type of the host's framework.
    */
   authorize?(request: IncomingMessage): MaybeCaller | Promise<MaybeCaller>;
   /** Refuses every change. */
@@ -232,7 +239,7 @@ export interface RouterOptions {
 /** For Express, Connect, or `http.createServer`. */
 export type HostHandler = (request: IncomingMessage, response: ServerResponse, next: (error?: unknown) => void) => void;
 
-/** An error of a call that was refused. `code` is one of those of the HTTP API. */
+/** The error of a refused call. `code` is one of the codes of the HTTP API. */
 export interface LeaseholdProblem extends Error {
   readonly code: string;
   readonly extra: Record<string, unknown>;
@@ -240,7 +247,7 @@ export interface LeaseholdProblem extends Error {
 
 export type LogLine = (fields: object, message?: string) => void;
 
-/** As pino, bunyan and `console` have it: fields first, then a constant message. */
+/** The interface of pino, bunyan and `console`: fields first, then a constant message. */
 export interface HostLogger {
   debug?: LogLine;
   info: LogLine;
@@ -250,7 +257,7 @@ export interface HostLogger {
 
 export type Rows = { rows: unknown } | readonly unknown[];
 
-/** `pg`: a client on which BEGIN was sent. So is anything else with this method. */
+/** `pg`: a client after BEGIN, or any other object with this method. */
 export interface PgClient {
   query(text: string, values: unknown[]): Promise<Rows>;
 }

@@ -1,5 +1,5 @@
-// The transaction of a caller, as our statements use it. A `pg` client, and what drizzle, Kysely and postgres.js hand to
-// the callback of their transactions, are distinguished by their methods: none of these packages is needed here.
+// Runs our statements in the transaction of a caller. A `pg` client, and the transaction objects of drizzle, Kysely and
+// postgres.js, are distinguished by their methods, so none of these packages is needed here.
 import type { Queryable } from '../database/database.ts';
 import { ConfigError } from '../kernel/config.ts';
 import type {
@@ -54,7 +54,7 @@ function sendByKysely(tx: KyselyTransaction): Send {
     });
 }
 
-/** On a pool, or on a client without BEGIN, every statement would be a transaction of its own. */
+/** On a pool, or on a client without BEGIN, every statement would be its own transaction. */
 function refuseOpenClient(tx: object): void {
   if ('totalCount' in tx) throw new ConfigError('tx is a pool; pass the client on which BEGIN was sent');
   const { getTransactionStatus } = tx as { getTransactionStatus?: () => string | null };

@@ -17,7 +17,7 @@ import { withEnqueueSpan } from '../jobs/model/trace.ts';
 import { eventName, notifyReceived, receiveEvent, type SentEvent, sentEvent } from '../jobs/received/receive-event.ts';
 import { Problem, problem } from '../kernel/errors.ts';
 import { invalidFields, parseFields } from '../kernel/fields.ts';
-import { findJsonViolation } from '../kernel/json.ts';
+import { findJsonViolation } from '../kernel/json/json-violations.ts';
 import { migrateEverything } from '../tenants/migrate-all.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type {
@@ -52,7 +52,7 @@ export function isProblem(error: unknown): error is LeaseholdProblem {
   return error instanceof Problem;
 }
 
-// How long an instance that was not started trusts what it read of a tenant.
+// How long an instance that was not started trusts the tenants that it has read.
 const tenantsForMs = 5000;
 
 class EmbeddedLeasehold implements Leasehold {
@@ -81,7 +81,7 @@ class EmbeddedLeasehold implements Leasehold {
 
   async stop({ graceSeconds }: StopOptions = {}): Promise<void> {
     this.#isRunning = false;
-    // Without a start, wake-ups of the last jobs may still have to be sent.
+    // Without a start, wake-ups for the last jobs may still have to be sent.
     await this.#daemon.context.notifications.stop();
     await this.#daemon.stop(graceSeconds === undefined ? undefined : graceSeconds * 1000);
   }
@@ -187,7 +187,7 @@ class EmbeddedLeasehold implements Leasehold {
   }
 }
 
-/** A key of one of several jobs may have been used for something else, and then none of them may be enqueued. */
+/** A key of one of the jobs may have been used for another request, and then none of them may be enqueued. */
 function mayConflictInPart(newJobs: readonly NewJob[]): boolean {
   return newJobs.length > 1 && newJobs.some((job) => job.clientRequestId !== undefined);
 }
@@ -201,10 +201,10 @@ async function insertInTransaction(tx: Queryable, tenant: Tenant, newJobs: NewJo
   return enqueued;
 }
 
-/** In the events of jobs that the host enqueues. */
+/** The actor in the events of jobs that the host enqueues. */
 const actor = 'host';
 
-// What a program passes to `enqueue` and `sendEvent`, and how it becomes the request that clients send over HTTP.
+// Converts the arguments of `enqueue` and `sendEvent` to the requests that clients send over HTTP.
 function toJobRequest(job: JobRef, payload: unknown, options: EnqueueOptions): JobRequest {
   const { runAt } = options;
   return parseFields(jobRequest, {
@@ -237,7 +237,7 @@ function toRetryRequest(retry: EnqueueOptions['retry']): JobRequest['retry'] {
   return { kind, delay_seconds: delaySeconds, max_delay_seconds: maxDelaySeconds, jitter, codes };
 }
 
-/** The value as the handler will get it: dates as text, undefined left out. */
+/** Returns the value that the handler will get: dates as text, undefined left out. */
 function toJson(value: unknown, field = 'payload'): unknown {
   if (value === undefined) return undefined;
   let json: unknown;

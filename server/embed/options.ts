@@ -1,4 +1,4 @@
-// The options of `createLeasehold`, and how they become those of a daemon. The environment is not read.
+// Converts the options of `createLeasehold` to those of a daemon. The environment is not read.
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { pino } from 'pino';
@@ -38,8 +38,8 @@ function dashboardDirectory(): string | undefined {
 }
 
 /**
- * The address of the host's pool. Its connections are not used: ours have limits, type parsers and prepared statements of
- * their own, and must be free for outcomes and leases when the host's are all in use.
+ * Returns the address of the host's pool. Its connections are not used: ours have their own limits, type parsers and
+ * prepared statements, and must be free for outcomes and leases when the host's are all in use.
  */
 function urlOfPool({ options }: HostPool): string {
   const { connectionString, host, port, user, password, database, ssl } = options as Record<string, unknown>;
@@ -58,7 +58,7 @@ function urlOfPool({ options }: HostPool): string {
   return url.href;
 }
 
-// Log lines of an embedded Leasehold: to the logger of its host, or warnings and errors as JSON on standard error.
+// The logger of an embedded Leasehold: the host's logger, or warnings and errors as JSON on standard error.
 
 const errorLevel = pino.levels.values.error ?? 50;
 const warnLevel = pino.levels.values.warn ?? 40;

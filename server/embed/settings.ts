@@ -1,7 +1,7 @@
-// The settings of docs/configuration.md as values, for programs that embed Leasehold. Written out, so that the compilers of
-// these programs need not read the table of settings; a test compares both.
+// The settings of docs/configuration.md as types, for programs that embed Leasehold. They are written out, so that the
+// compilers of these programs need not read the table of settings; a test compares both.
 
-/** `{ leaseSeconds: 30 }` is `LEASE_SECONDS=30`. Settings about the program `leaseholdd` itself are left out. */
+/** `{ leaseSeconds: 30 }` is `LEASE_SECONDS=30`. Settings that only concern the program `leaseholdd` are left out. */
 export interface LeaseholdSettings {
   listenDatabaseUrl?: string | undefined;
   databasePoolMax?: number | undefined;

@@ -1,4 +1,4 @@
-// The tenants of an embedded Leasehold: what /api/admin/tenants does, as calls.
+// The tenants of an embedded Leasehold: the functions of /api/admin/tenants as calls.
 import type { Daemon } from '../daemon/daemon.ts';
 import { Problem } from '../kernel/errors.ts';
 import { createTenant } from '../tenants/provision.ts';
@@ -19,7 +19,10 @@ export class HostTenants implements Tenants {
     return { tenant: infoOf(tenant), key: key.text };
   }
 
-  /** Creates the tenant if it is missing. The key of a tenant that is made here is not kept: create keys over the API. */
+  /**
+   * Creates the tenant if it is missing. The key of a tenant that is created here is not kept: create keys over the
+   * API.
+   */
   async ensure(slug: string, settings?: TenantOptions): Promise<TenantInfo> {
     const { db, registry } = this.#daemon;
     const known = await findTenant(db, slug);
@@ -40,7 +43,7 @@ export class HostTenants implements Tenants {
     return (await readAllTenants(this.#daemon.db)).map(infoOf);
   }
 
-  /** A field that is given replaces, null removes, the others stay. */
+  /** A given field replaces, null removes, the others stay. */
   async configure(
     slug: string,
     settings: { [K in keyof TenantOptions]?: TenantOptions[K] | null },

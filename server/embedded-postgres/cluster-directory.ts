@@ -9,7 +9,7 @@ import { findBinaries, findRunner, type Runner } from './binaries.ts';
 import { type ClusterDirectory, initCluster } from './cluster.ts';
 import { EmbeddedPostgresError } from './embedded-postgres-error.ts';
 
-// A new cluster with its first WAL takes about 60 MB; the rest is room to work in.
+// A new cluster with its first WAL takes about 60 MB; the rest is for work.
 const neededMb = { init: 200, start: 50 };
 
 /** The cluster's directory below an existing, locked `dataDir`; creates the cluster at the first start. */
@@ -73,8 +73,8 @@ async function createCluster(cluster: ClusterDirectory, password: string): Promi
   if (target !== cluster.directory) await symlink(target, cluster.directory);
 }
 
-// Postgres started by root runs as another user, which cannot enter directories below /root. Then the data is kept in
-// a shared system directory, with a symlink to it at the requested path.
+// If root starts Postgres, it runs as another user, which cannot enter directories below /root. The data is then kept
+// in a shared system directory, with a symlink at the requested path.
 async function chooseDirectory(data: string, runner: Runner): Promise<string> {
   if (await runner.canReach(dirname(data))) {
     // A link whose data is gone.
@@ -84,7 +84,7 @@ async function chooseDirectory(data: string, runner: Runner): Promise<string> {
   const target = join(runner.sharedDirectory, `data-${createHash('sha256').update(data).digest('hex').slice(0, 16)}`);
   await mkdir(dirname(target), { recursive: true, mode: 0o755 });
   if (await lstat(target).catch(() => undefined)) {
-    // Left by a data directory that was deleted, or by a first start that was killed before its link.
+    // Left by a data directory that was deleted, or by a first start that was killed before it created its link.
     await rename(target, `${target}.old-${Date.now()}`);
   }
   await rm(data, { force: true });
@@ -123,7 +123,7 @@ export async function lockData(dataDir: string): Promise<DataLock> {
   };
 }
 
-// A link appears with its contents in one step; a file that is opened first can be read empty.
+// A link appears with its contents in one step, but a file can be read between its creation and its first write.
 async function linked(draft: string, file: string): Promise<boolean> {
   try {
     await link(draft, file);
@@ -152,7 +152,7 @@ async function removeIfStale(file: string, dataDir: string): Promise<void> {
   await rm(aside, { force: true });
 }
 
-/** Unique to a process, also when its pid is reused; undefined if there is no such process. */
+/** Identifies a process even if its pid is reused; undefined if there is no such process. */
 async function processIdentity(pid: number): Promise<string | undefined> {
   if (process.platform === 'linux') {
     const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => undefined);
@@ -171,7 +171,7 @@ async function processIdentity(pid: number): Promise<string | undefined> {
   return stdout.trim() === '' ? undefined : `${pid} ${stdout.trim()}`;
 }
 
-/** Also one that may not be signalled. @internal Used by the servers of the tests, too. */
+/** True also for a process that may not be signalled. @internal Also used by the servers of the tests. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);

@@ -1,5 +1,5 @@
-// One Postgres cluster: initdb, the postmaster as a child process, and the port and password by which it is reached.
-// Locks, versions and adoption are decided in start.ts.
+// One Postgres cluster: initdb, the postmaster as a child process, and its port and password. start.ts decides about
+// locks, versions and adoption.
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { randomBytes, randomInt } from 'node:crypto';
 import { closeSync, openSync } from 'node:fs';
@@ -23,7 +23,7 @@ export interface ClusterDirectory {
 
 /** initdb into an empty or missing directory. */
 export async function initCluster(cluster: ClusterDirectory, password: string, flags: string[] = []): Promise<void> {
-  // Beside the data: the user that runs initdb may be unable to enter the temporary directory.
+  // Next to the data, because the user that runs initdb may be unable to enter the temporary directory.
   const passwordFile = `${cluster.directory}.password-${randomBytes(8).toString('hex')}`;
   await writeFile(passwordFile, `${password}\n`, { mode: 0o600 });
   try {
@@ -56,9 +56,9 @@ interface StartOptions {
 }
 
 /**
- * Starts the postmaster; the caller waits until it is spawned and answers. Synchronous, so that an interrupted caller
- * knows its pid. In a process group of its own, or Ctrl-C in a terminal would stop the database before the daemon has
- * drained.
+ * Starts the postmaster; the caller waits until it answers. Synchronous, so that an interrupted caller knows its pid.
+ * It runs in its own process group, because Ctrl-C in a terminal would otherwise stop the database before the daemon
+ * has drained.
  */
 export function spawnPostmaster(cluster: ClusterDirectory, options: StartOptions): ChildProcess {
   const log = openSync(options.logFile, 'a', 0o600);
@@ -82,7 +82,7 @@ export function spawned(postmaster: ChildProcess): Promise<void> {
   });
 }
 
-/** Kept beside the data, readable for its owner only. */
+/** Stored next to the data, readable only for its owner. */
 export interface Credentials {
   port: number;
   password: string;
@@ -115,24 +115,24 @@ export async function readCredentials(dataDir: string): Promise<Credentials> {
 export async function writeCredentials(dataDir: string, credentials: Credentials): Promise<void> {
   const file = credentialsFile(dataDir);
   await writeFile(`${file}.new`, `${JSON.stringify(credentials)}\n`, { mode: 0o600 });
-  // The mode above counts only for a file that did not exist.
+  // The mode above applies only to a file that did not exist.
   await chmod(`${file}.new`, 0o600);
   await rename(`${file}.new`, file);
 }
 
-// Below the ports that systems assign to outgoing connections (from 32768 on Linux, from 49152 elsewhere): one of those
-// may be taken by any program before it is used here, or between two starts.
+// Below the ports that systems assign to outgoing connections (from 32768 on Linux, from 49152 elsewhere), which any
+// program may take before the port is used here, or between two starts.
 const portRange = { first: 15_000, count: 15_000 };
 const maxPortTries = 50;
 
-/** A port that is free now on the loopback address. */
+/** Returns a port that is free now on the loopback address. */
 export async function freePort(): Promise<number> {
   for (let tries = 0; tries < maxPortTries; tries++) {
     const port = portRange.first + randomInt(portRange.count);
     const isFree = await tryPort(port).catch(() => undefined);
     if (isFree !== undefined) return port;
   }
-  // A system that reserves all of them, or is full: any that it has.
+  // If the system reserves all of them or none is free, any port is used.
   return tryPort(0);
 }
 
@@ -167,8 +167,8 @@ export function lastLines(text: string, count = 5): string {
   return text.trim().split('\n').slice(-count).join('\n');
 }
 
-// The postmaster of a data directory: whether it runs, whether it answers, and how it is stopped. postmaster.pid alone
-// is no proof that it runs: after a crash its pid may belong to another program, which must not be signalled.
+// The postmaster of a data directory: whether it runs and answers, and how it is stopped. postmaster.pid does not prove
+// that it runs: after a crash the pid may belong to another program, which must not be signalled.
 
 /** The pid of the live postmaster of this data directory, if there is one. */
 export async function postmasterPid(directory: string): Promise<number | undefined> {
@@ -209,7 +209,7 @@ export async function stopPostmaster(directory: string): Promise<void> {
     process.kill(pid, signal);
     const deadline = performance.now() + waitMs;
     while (performance.now() < deadline) {
-      // Not the file: it goes away before the process does.
+      // Not the file, which is removed before the process exits.
       if (!(await isPostmasterOf(pid, directory))) return;
       await new Promise((resolve) => setTimeout(resolve, 25));
     }

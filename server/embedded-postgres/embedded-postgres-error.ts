@@ -1,4 +1,4 @@
-// Why the embedded Postgres cannot run, as messages that are shown without a stack.
+// Errors of the embedded Postgres, with messages that are shown without a stack.
 
 export class EmbeddedPostgresError extends Error {
   override name = 'EmbeddedPostgresError';

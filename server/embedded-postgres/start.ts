@@ -1,5 +1,5 @@
-// The Postgres of `npm start`: installed by npm, its data in DATA_DIR, durable, on loopback only. Two postmasters never
-// run on one directory: one that answers is adopted, one that does not is stopped first.
+// The Postgres of `npm start`: installed by npm, with durable data in DATA_DIR, on loopback only. Two postmasters never
+// run on one directory: one that answers is adopted, and one that does not is stopped first.
 import { mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { Logger } from '../kernel/logger.ts';
@@ -83,7 +83,7 @@ export async function findRunningPostgres(dataDir: string): Promise<string | und
   }
 }
 
-// Until the daemon handles signals itself, Ctrl-C would end us without the exit that takes Postgres along.
+// Until the daemon handles signals, Ctrl-C would end this process without the exit that stops Postgres.
 function exitOnSignals(): () => void {
   const signals = (['SIGINT', 'SIGTERM', 'SIGHUP'] as const).filter((signal) => process.listenerCount(signal) === 0);
   const exit = () => process.exit(130);
@@ -149,7 +149,7 @@ class SupervisedPostgres {
     }
   };
 
-  /** Adopts the postmaster that a killed daemon left behind if it answers; stops it if not. */
+  /** Adopts the postmaster of a killed daemon if it answers; otherwise stops it. */
   async #adopt(): Promise<number | undefined> {
     const pid = await postmasterPid(this.#cluster.directory);
     if (pid === undefined) return undefined;
@@ -167,13 +167,13 @@ class SupervisedPostgres {
   async #launch({ mayChangePort }: { mayChangePort: boolean }): Promise<number> {
     for (let attempt = 1; ; attempt++) {
       const offset = await rotateLog(this.#logFile);
-      // No postmaster runs here (it was checked): the pid in the file is dead or belongs to another program.
+      // No postmaster runs here (this was checked), so the pid in the file is dead or belongs to another program.
       await rm(join(this.#cluster.directory, 'postmaster.pid'), { force: true });
       const { port } = this.#credentials;
       this.#logger.info({ port }, 'starting postgres');
       const child = spawnPostmaster(this.#cluster, { port, settings, logFile: this.#logFile });
       child.unref();
-      // At once: an exit from now on stops it.
+      // Registered at once, so that an exit from now on stops it.
       this.#pid = child.pid;
       await spawned(child);
       const gone = async () => child.exitCode !== null || child.signalCode !== null;

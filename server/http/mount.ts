@@ -3,7 +3,7 @@
 import type { NextFunction, Request, RequestHandler, Response } from 'express';
 import type { Database } from '../database/database.ts';
 import { problem } from '../kernel/errors.ts';
-import { writeJson } from '../kernel/json.ts';
+import { writeJson } from '../kernel/json/json-text.ts';
 import { type Authenticate, authorize, callerOf } from './request/authenticate.ts';
 import { type ByteBudget, readJsonBody } from './request/body.ts';
 import { validateInput } from './request/input.ts';

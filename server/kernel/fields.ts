@@ -1,7 +1,7 @@
 // Input from clients: schemas of fields that several requests share, and a parser that names every invalid field.
 import { z } from 'zod';
 import { type Problem, problem } from './errors.ts';
-import { formatPath } from './json.ts';
+import { formatPath } from './json/json-violations.ts';
 
 // Control characters and line separators would break logs, headers and addresses.
 const printable = /^[^\p{Cc}\p{Zl}\p{Zp}]+$/u;

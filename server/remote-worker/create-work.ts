@@ -1,5 +1,5 @@
-// What the handler of a remote worker gets: the job, and the functions of durable calls, which reject with `Stopped` when
-// the handler must end.
+// Creates the argument of a remote worker's handler: the job, and the functions of durable calls, which reject with
+// `Stopped` when the handler must end.
 
 import type { AskOptions } from '../durable/ask-options.ts';
 import { askPerson, askQuestion } from '../durable/asking.ts';
@@ -52,7 +52,7 @@ function ask(parts: DurableParts, question: AskOptions | RemoteQuestion): Promis
   });
 }
 
-/** With a JSON Schema or a field of the API. Without any of them both kinds mean the same. */
+/** True for options with a JSON Schema or a field of the API. Without any of them, both kinds mean the same. */
 function isRaw(question: AskOptions | RemoteQuestion): question is RemoteQuestion {
   const { schema } = question;
   if (schema !== undefined) return !('safeParse' in schema);

@@ -7,16 +7,16 @@ export interface HeldLease {
   leaseId: string;
   workerId: string;
   ttlMs: number;
-  /** On performance.now(): until then the lease is surely ours. */
+  /** By performance.now(): until then this worker certainly has the lease. */
   deadline: number;
   lost: boolean;
-  /** The attempt is ending as WAITING, so a refused heartbeat says nothing. */
+  /** The attempt is ending as WAITING, so a refused heartbeat has no meaning. */
   suspending: boolean;
   /** The lease has ended: the job waits, or was stopped instead. */
   waits: boolean;
-  /** What the handler sees: aborted with a `Stopped`. */
+  /** The signal of the handler, aborted with a `Stopped`. */
   stop: AbortController;
-  /** The same for durable calls: aborted with a StopReason. */
+  /** The signal of durable calls, aborted with a StopReason. */
   stopCalls: AbortController;
   ended: AbortController;
   progress?: number;
@@ -51,7 +51,7 @@ export function holdLease(
   };
 }
 
-/** Time to notice and to stop before another worker may have the job. */
+/** The time to notice and to stop before another worker may have the job. */
 export function marginOf(ttlMs: number): number {
   return Math.min(2000, ttlMs / 5);
 }
@@ -77,18 +77,18 @@ export function stop(held: HeldLease, reason: Stopped['reason']): void {
   held.stopCalls.abort(reasons[reason]);
 }
 
-/** Nothing may begin under a lease that has run out, e.g. while the process was suspended. */
+/** Nothing may begin under an expired lease, for example after the process was suspended. */
 export function loseIfExpired(held: HeldLease): void {
   if (performance.now() >= held.deadline) lose(held);
 }
 
-/** Nothing may be written any more, whatever was asked before. */
+/** Nothing may be written any more, whatever was requested before. */
 export function lose(held: HeldLease): void {
   held.lost = true;
   stop(held, 'leaseLost');
 }
 
-/** The attempt has ended without a release: nothing is left to do. */
+/** The attempt has ended without a release, and nothing is left to do. */
 export function endWaiting(held: HeldLease): void {
   held.waits = true;
   held.ended.abort();

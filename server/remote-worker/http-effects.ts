@@ -1,5 +1,5 @@
-// The durable calls of a run over the scheduler API. Every request is fenced by the lease and may be repeated, so one
-// without an answer is sent again while the lease lasts.
+// The durable calls of a run over the scheduler API. Every request is fenced by the lease and may be repeated, so a
+// request without an answer is sent again while the lease lasts.
 import type { ChildOptions, EnqueuedChild } from '../durable/durable-context.ts';
 import { Fatal, Recoverable } from '../durable/handler-errors.ts';
 import type { ChildrenAnswer, DurableEffects, LogLevel, StepStore } from '../durable/step-store.ts';
@@ -14,7 +14,7 @@ import { endWaiting, type HeldLease, lose, loseIfExpired, own, stop } from './he
 import { type Answer, pause, type SchedulerApi, Unreachable } from './scheduler-api.ts';
 
 const retryMs = 500;
-// A server that fails to answer this very request will not succeed with it later.
+// A server that fails to answer this request repeatedly will not succeed with it later.
 const maxServerErrors = 20;
 
 export class HttpEffects implements DurableEffects {
@@ -91,7 +91,7 @@ export class HttpEffects implements DurableEffects {
     return { id, ...(unique !== null && { unique }) };
   }
 
-  /** Absolute amounts, so that a request whose answer was lost can be sent again. */
+  /** The amounts are totals, so that a request whose answer was lost can be sent again. */
   async addUsage(usage: Units): Promise<void> {
     const held = this.#held;
     for (const [unit, amount] of Object.entries(usage)) held.usage[unit] = sumOf(held.usage[unit], amount);
@@ -146,7 +146,7 @@ function isLost({ status, body }: Answer): boolean {
   return status === 404 || (status === 409 && body?.code === 'LEASE_LOST');
 }
 
-/** What the server refuses stays refused, except for a queue that is full now. */
+/** A refusal is final, except if the queue is full now. */
 function toError({ body }: Answer): Error {
   const message = body?.detail ?? 'The server refused the call.';
   if (body?.code === 'QUEUE_FULL') return new Recoverable(message, { code: 'QUEUE_FULL' });
@@ -170,7 +170,7 @@ function childToApi(type: string, payload: unknown, options: ChildOptions) {
   };
 }
 
-/** A daemon of an older version does not say. */
+/** A daemon of an older version does not return it. */
 function toStop(intent: 'pause' | 'cancel' | null | undefined): StopReason | undefined {
   return requestedStop({ cancelIntent: intent ?? null, cancelDetail: null });
 }

@@ -1,7 +1,7 @@
 // One slot per lease. A request for a lease names the job and the worker, so if the claim of one slot expires while its
-// request is repeated, and another slot claims the job, both are answered with the same lease.
+// request is repeated, and another slot claims the job, both get the same lease.
 
-// More than can be granted while an answer is under way.
+// More than can be granted while an answer is in flight.
 const maxKnown = 10_000;
 
 export class LeasesOfSlots {

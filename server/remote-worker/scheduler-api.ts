@@ -1,7 +1,7 @@
 // Requests to the scheduler API: fetch and timers, nothing else.
 import type { WorkerOptions } from './work.ts';
 
-/** No usable answer: the request may or may not have taken effect. */
+/** There was no usable answer, so the request may or may not have taken effect. */
 export class Unreachable extends Error {
   /** The status of the answer, if there was one. */
   readonly status: number | undefined;
@@ -23,7 +23,7 @@ export class SchedulerApi {
     this.#options = options;
   }
 
-  /** As `post`, for a request that the server may answer only after `waitMs`. */
+  /** Like `post`, for a request that the server may answer only after `waitMs`. */
   postAndWait(path: string, body: object, waitMs: number, signal: AbortSignal): Promise<Answer> {
     return this.post(path, body, waitMs + requestTimeoutMs, signal);
   }

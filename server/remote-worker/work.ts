@@ -1,4 +1,4 @@
-// What a remote worker is given: its options, the job and the means to report on it.
+// The types of a remote worker: its options, the job, and the functions to report on it.
 import type { z } from 'zod';
 import type { AnswerOf, AskOptions, NoFields } from '../durable/ask-options.ts';
 import type { DurableContext } from '../durable/durable-context.ts';
@@ -16,11 +16,11 @@ export interface WorkerOptions {
   maxCostUnits?: number;
   /** `{ gpu_available: true }` takes jobs with `gpu_required`. */
   capabilities?: Record<string, boolean>;
-  /** Jobs at once; default 1. */
+  /** The number of jobs at once; default 1. */
   concurrency?: number;
-  /** How long a lease lives without a heartbeat; default 30. Heartbeats are sent three times in it. */
+  /** The duration of a lease without a heartbeat; default 30. Three heartbeats are sent in this time. */
   ttlSeconds?: number;
-  /** `release`: a job that waits leaves its lane meanwhile. By default it holds the lane. */
+  /** `release`: a waiting job leaves its lane meanwhile. By default it holds the lane. */
   whileWaiting?: 'hold' | 'release';
   /** How long running jobs may continue after `drain()` before they are requeued; default 60. */
   drainSeconds?: number;
@@ -35,15 +35,15 @@ export interface RemoteJob {
   cost_units: number;
   attempts: number;
   tokens_used?: number;
-  /** What the job used of other units, over all attempts. */
+  /** Usage of other units, over all attempts. */
   usage?: Record<string, number>;
   [field: string]: unknown;
 }
 
 /**
- * The durable calls are those of handlers in a daemon (docs/handlers.md). One that has to wait for long ends the lease and
- * rejects with `Stopped`: let it pass. The handler runs again when the wait is over, here or in another worker, and
- * its earlier calls return their stored results.
+ * The durable calls are those of handlers in a daemon (docs/handlers.md). A call that has to wait for long ends the
+ * lease and rejects with `Stopped`; do not catch it. The handler runs again when the wait is over, here or in another
+ * worker, and its earlier calls return their stored results.
  */
 export interface Work extends Omit<DurableContext, 'ask'> {
   job: RemoteJob;
@@ -81,7 +81,7 @@ export interface RemoteQuestion {
   escalate_to?: { assignees: string[]; after_seconds: number };
 }
 
-/** The fields of the answer; `action` is the chosen one, if the question has actions. */
+/** The fields of the answer. `action` is the chosen one, if the question has actions. */
 export type RemoteAnswer = Record<string, unknown>;
 
 /** Returns the job's result, or throws. `Fatal`, or `recoverable = false` on the error, makes a failure final. */

@@ -1,6 +1,5 @@
-// A worker that claims jobs over HTTP.
-// It stops the handler when somebody cancels or pauses the job, and before its lease runs out:
-// the time of the last heartbeat that was answered, taken when it was sent, plus the lease's ttl.
+// A worker that claims jobs over HTTP. It stops the handler if the job is canceled or paused, and before its lease
+// expires: the lease lasts for its ttl after the last answered heartbeat was sent.
 import { assertComplete, type DurableParts } from '../durable/durable-functions.ts';
 import { dispositionOf } from '../durable/handler-errors.ts';
 import { toJobError } from '../durable/job-error.ts';
@@ -27,12 +26,12 @@ export class LeaseholdWorker {
     this.workerId = options.workerId ?? `worker-${crypto.randomUUID()}`;
   }
 
-  /** Works until `drain()` was called and the last job has ended. */
+  /** Runs until `drain()` was called and the last job has ended. */
   async run(): Promise<void> {
     await Promise.all(Array.from({ length: this.#options.concurrency ?? 1 }, () => this.#slot()));
   }
 
-  /** Takes no more jobs; running ones may finish, and are requeued after `drainSeconds`. For SIGTERM. */
+  /** Takes no more jobs. Running ones may finish, and are requeued after `drainSeconds`. Call it on SIGTERM. */
   drain(): void {
     if (this.#draining.signal.aborted) return;
     this.#draining.abort();
@@ -53,7 +52,7 @@ export class LeaseholdWorker {
         if (this.#draining.signal.aborted) return;
         failures++;
         this.#log('cannot work for now', { error: messageOf(error), failures });
-        // A server that restarts finds its workers again within seconds, and not all in one moment.
+        // After a restart the server gets its workers back within seconds, but not all at one moment.
         await pause(Math.min(250 * 2 ** failures, 5000) * (0.5 + Math.random() / 2), this.#draining.signal);
       }
     }
@@ -81,7 +80,7 @@ export class LeaseholdWorker {
   }
 
   async #work(job: RemoteJob): Promise<void> {
-    // Optional: the request for the lease shows whether the job is still ours.
+    // Optional, because the request for the lease shows whether this worker still has the job.
     const preparing = { state: 'PREPARING', worker_id: this.workerId };
     await this.#api.post(`/jobs/${job.job_id}/status`, preparing).catch(() => undefined);
     const held = await this.#lease(job);
@@ -112,7 +111,7 @@ export class LeaseholdWorker {
         const held = holdLease(job, this.workerId, answer.body.lease, sentAt);
         if (!this.#leases.take(held.leaseId)) return void this.#log('another slot has the lease', { job: job.job_id });
         if (performance.now() < held.deadline) return held;
-        // The answer came too late to begin: the job is requeued, if this worker still holds the lease.
+        // The answer came too late to begin. The job is requeued if this worker still holds the lease.
         const unused = { status: 'CANCELED', error: 'the lease ran out before the start', requeue: true };
         await this.#api.post(`/lease/${held.leaseId}/release`, { ...own(held), ...unused }).catch(() => undefined);
         return undefined;
@@ -136,20 +135,20 @@ export class LeaseholdWorker {
         const path = `/lease/${held.leaseId}/heartbeat`;
         const answer = await this.#api.post(path, beat, Math.min(waitMs, held.deadline - sentAt));
         if (answer.status !== 200) {
-          // The attempt may have ended as WAITING: the answer to that request decides.
+          // The attempt may have ended as WAITING. The answer to that request decides.
           if (!held.suspending) lose(held);
           return;
         }
         held.deadline = sentAt + held.ttlMs - marginOf(held.ttlMs);
         stopIfAsked(held, answer);
       } catch {
-        // Unknown, not lost: try again soon, until the time is over.
+        // The state is unknown, not lost: the worker tries again until the time is over.
         waitMs = Math.min(waitMs / 4, 1000);
       }
     }
   }
 
-  /** The handler's outcome; undefined if the lease was lost or has ended, because nothing may be written then. */
+  /** The handler's outcome; undefined if the lease was lost or has ended, so that nothing may be written. */
   async #attempt(held: HeldLease): Promise<object | undefined> {
     const started = performance.now();
     const effects = new HttpEffects(this.#api, held, (message, fields) => this.#log(message, fields));
@@ -161,7 +160,7 @@ export class LeaseholdWorker {
     let outcome: object;
     try {
       const result = await this.#handler(createWork(held, parts));
-      // At the claim: how many attempts were made before.
+      // The number of attempts before this one, from the claim.
       await assertComplete(parts, held.job.attempts === 0);
       outcome = { status: 'SUCCEEDED', result_data: result ?? null, close_questions: held.closesQuestions };
     } catch (error) {
@@ -174,7 +173,7 @@ export class LeaseholdWorker {
   }
 
   async #release(held: HeldLease, outcome: object): Promise<void> {
-    // A release can be repeated: its first effect is its only one.
+    // A release can be repeated, because only the first has an effect.
     while (performance.now() < held.deadline) {
       try {
         const answer = await this.#api.post(`/lease/${held.leaseId}/release`, { ...own(held), ...outcome });

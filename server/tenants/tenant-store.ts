@@ -10,7 +10,7 @@ import { statement } from '../database/sql.ts';
 import { tenants } from '../database/tables/control.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields, parseFields } from '../kernel/fields.ts';
-import { findJsonViolation } from '../kernel/json.ts';
+import { findJsonViolation } from '../kernel/json/json-violations.ts';
 import type { DeclaredLimits } from './limit.ts';
 import type { TenantSettings } from './tenant.ts';
 import {

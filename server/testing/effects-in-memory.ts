@@ -1,4 +1,4 @@
-// The effects of a handler without a database: what it reports is kept for the test, and what it waits for is there at once.
+// The effects of a handler without a database. Its reports are kept for the test, and its waits end at once.
 
 import { Fatal } from '../durable/handler-errors.ts';
 import { toStorable } from '../durable/storable.ts';
@@ -131,7 +131,7 @@ export function effectsInMemory(
   return { effects, remembered };
 }
 
-/** The answer of the test, checked as one that a person gives. */
+/** Returns the answer of the test, checked like an answer of a person. */
 function answerFor(name: string, question: AskedQuestion, answers: Limits['answers']): QuestionState {
   const given = answers[name] ?? answers[question.title];
   if (given === undefined) {

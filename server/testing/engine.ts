@@ -33,11 +33,11 @@ export interface EngineOptions {
   jobs: readonly JobDefinition[];
   /** The Postgres to use; a new tenant is created there. Without it an embedded one is started. */
   databaseUrl?: string;
-  /** Further settings, by their environment names. */
+  /** Additional settings, by their environment names. */
   settings?: Record<string, string>;
 }
 
-/** As a request of the HTTP API, without type and payload. */
+/** The fields of a request of the HTTP API, without type and payload. */
 export interface EngineRequest {
   target_id?: string;
   priority?: Priority;
@@ -53,7 +53,7 @@ export interface EngineRequest {
   /** Makes the request idempotent. */
   client_request_id?: string;
   author?: string;
-  /** Ids or client_request_ids of jobs that have to succeed first. */
+  /** Ids or client_request_ids of jobs that must succeed first. */
   after?: string[];
 }
 
@@ -74,11 +74,11 @@ export interface EngineJob {
   checkpoint: unknown;
   parentId: string | null;
   createdAt: string;
-  /** Null if it waits for others, and no time wakes it. */
+  /** Null if the job waits for others, and no time wakes it. */
   runAt: string | null;
   startedAt: string | null;
   finishedAt: string | null;
-  /** What a WAITING job waits for. */
+  /** The wait of a WAITING job. */
   waiting: Waiting | null;
   phases: Phase[];
 }
@@ -107,7 +107,7 @@ export interface Engine {
   cancel(id: string): Promise<void>;
   /** Waits until the job asks a person, and returns the open question. */
   question(jobId: string): Promise<EngineQuestion>;
-  /** Answers it: the fields of the answer, and the `action` if the question has any. */
+  /** Answers the question with the fields of the answer, and the `action` if the question has any. */
   answer(jobId: string, answer: Record<string, unknown>): Promise<void>;
   /** Sends an event to the jobs that wait for it, and returns when they were woken. `id` makes it idempotent. */
   sendEvent(name: string, data?: unknown, options?: { id?: string }): Promise<void>;
@@ -209,7 +209,7 @@ async function sendEvent(db: Database, schema: Schema, event: SentEvent): Promis
   while ((await deliverEvents(db, schema, 'test')).more);
 }
 
-/** Moves the due times of all jobs, and the ends of their waits, this much closer. */
+/** Moves the due times of all jobs, and the ends of their waits, closer by this much. */
 async function moveTime(db: Database, schema: Schema, ms: number): Promise<void> {
   const earlier = `$1::float8 * interval '1 millisecond'`;
   await db.transaction(async (tx) => {

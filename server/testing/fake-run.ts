@@ -1,5 +1,5 @@
-// Runs a definition, or one of its phases, without a database, with the code that runs attempts in a daemon. What the
-// handler reports is kept in memory.
+// Runs a definition, or one of its phases, without a database, with the code that runs attempts in a daemon. Reports of
+// the handler are kept in memory.
 import type { ResultOf } from '../client/job-reference.ts';
 import { type StopReason, stopReasonOf } from '../durable/stop-reason.ts';
 import type { PhaseChange } from '../jobs/attempt/phases.ts';

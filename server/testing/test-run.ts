@@ -1,10 +1,10 @@
-// What a test passes in, and what it finds afterwards. Types only: the declarations of the package mention them.
+// The input and the result of a test run. Types only, because the declarations of the package use them.
 import type { InputOf, JobReference, ResultOf } from '../client/job-reference.ts';
 import type { ChildOptions } from '../durable/durable-context.ts';
 import type { StopReason } from '../durable/stop-reason.ts';
 import type { JobError } from '../jobs/model/job-values.ts';
 
-/** `J` the definition, which types the payload and the results of phases. */
+/** `J` is the definition, which types the payload and the results of phases. */
 export interface TestOptions<J extends JobReference = JobReference> {
   payload?: InputOf<J>;
   attempt?: number;
@@ -15,18 +15,21 @@ export interface TestOptions<J extends JobReference = JobReference> {
   phaseResults?: ResultOf<J> extends Record<string, unknown> ? ResultOf<J> : Record<string, unknown>;
   /** Results of durable steps that count as completed: their code does not run. */
   stepResults?: Record<string, unknown>;
-  /** What people answer, by the name or the title of the question: `{ approve: true, action: 'Approve' }`; `timeout`: nobody does. */
+  /**
+   * Answers by the name or the title of the question: `{ approve: true, action: 'Approve' }`. With `timeout` nobody
+   * answers.
+   */
   answers?: Record<string, Record<string, unknown> | 'timeout'>;
-  /** What a child that the handler waits for results in; null by default. */
+  /** The result of a child that the handler waits for; null by default. */
   childResult?(child: { type: string; payload: unknown }, position: number, call: string): unknown;
   /**
-   * Data of events from outside, by name, in the order in which they come. A wait for one that is not given times out if it
-   * has a time limit; otherwise the handler is stopped as `suspended`.
+   * Data of events from outside, by name, in the order in which they arrive. A wait for an event that is not given
+   * times out if it has a time limit; otherwise the handler is stopped as `suspended`.
    */
   events?: Record<string, readonly unknown[]>;
   tokensUsed?: number;
   tokenLimit?: number;
-  /** What the job may use of other units. */
+  /** Limits of other units. */
   budget?: Record<string, number>;
   /** Abort it to stop the handler; its reason may be a StopReason, by default `{ kind: 'canceled' }`. */
   signal?: AbortSignal;
@@ -34,10 +37,10 @@ export interface TestOptions<J extends JobReference = JobReference> {
 
 export interface TestRun<R = unknown> extends Remembered {
   status: 'completed' | 'partial' | 'failed' | 'skipped' | 'stopped';
-  /** Undefined if it failed or was stopped. */
+  /** Undefined if the run failed or was stopped. */
   result: R | undefined;
   error: JobError | undefined;
-  /** Whether the job would be retried if attempts are left. */
+  /** True if the job would be retried, provided that attempts are left. */
   recoverable: boolean;
   stoppedBy: StopReason | undefined;
   phases: Record<string, PhaseEndStatus>;
@@ -50,11 +53,11 @@ export interface Remembered {
   progress: { percent: number; overall: number; message?: string | undefined; phase?: string | undefined }[];
   logs: { level: 'info' | 'warn' | 'error'; message: string; data?: Record<string, unknown> | undefined }[];
   tokensUsed: number;
-  /** What the handler used of other units. */
+  /** Usage of other units. */
   usage: Record<string, number>;
   children: { id: string; type: string; payload: unknown; options: ChildOptions }[];
   checkpoint: unknown;
-  /** How often the lease was asserted. */
+  /** The number of lease assertions. */
   leaseAsserts: number;
   /** Results of durable steps, by name. */
   steps: Record<string, unknown>;
@@ -62,6 +65,6 @@ export interface Remembered {
   questions: { name: string; title: string; assignees: string[]; schema: Record<string, unknown> }[];
   /** Events that the handler waited for; `match` is not compared here. */
   eventWaits: { name: string; event: string; match: object | null; timeoutSeconds: number | null }[];
-  /** Durable sleeps. They return at once: time is not waited for here. */
+  /** Durable sleeps. They return at once, without waiting. */
   sleeps: { name: string; ms?: number; until?: string }[];
 }

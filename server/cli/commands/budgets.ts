@@ -1,4 +1,4 @@
-// leasehold budgets: list, set, raise and delete budgets, and show what was used.
+// leasehold budgets: lists, sets, raises and deletes budgets, and shows the usage.
 import type { Command } from 'commander';
 import type { NewBudget } from '../../client/generated/api-options.ts';
 import type { Budget } from '../../client/generated/api-types.ts';
@@ -83,7 +83,7 @@ function print(session: Session, budget: Budget): void {
   session.print(budget, `${budget.name}: ${budget.limit} ${budget.unit} for ${periods[budget.per]}${which}`);
 }
 
-/** `cents=500 tokens=20000`, as options of a job give it. */
+/** Parses `cents=500 tokens=20000`, the format of job options. */
 export function unitsOf(given: readonly string[] | undefined): Record<string, number> | undefined {
   if (given === undefined) return undefined;
   return Object.fromEntries(

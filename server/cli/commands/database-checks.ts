@@ -17,7 +17,7 @@ export interface Check {
   name: string;
   state: 'ok' | 'warning' | 'failed';
   found: string;
-  /** What to do, if something is wrong. */
+  /** The remedy, if there is a problem. */
   advice?: string;
 }
 
@@ -26,7 +26,7 @@ const maxClockSeconds = 5;
 const maxTransactionSeconds = 600;
 const minFreeBytes = 1_073_741_824;
 const notifyTimeoutMs = 3000;
-// Beside the pool: heartbeats and LISTEN.
+// Connections besides the pool: heartbeats and LISTEN.
 const connectionsBesidePool = 2;
 
 export async function* checkDatabase(session: Session, config: Config): AsyncGenerator<Check> {
@@ -208,7 +208,10 @@ async function checkTransactions(db: Database): Promise<Check[]> {
   ];
 }
 
-/** A connection as daemons use it for wake-ups: whether a pooler is in between, and whether notifications arrive. */
+/**
+ * Opens a connection like that of daemons for wake-ups, and checks whether there is a pooler and whether notifications
+ * arrive.
+ */
 async function checkListen(session: Session, config: Config): Promise<Check[]> {
   const url = config.listenDatabaseUrl === '' ? await session.databaseUrl() : config.listenDatabaseUrl;
   const servers = new Servers(url);

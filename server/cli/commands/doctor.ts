@@ -1,4 +1,4 @@
-// leasehold doctor: checks what a daemon needs of its settings and its database, and says what to do about problems.
+// leasehold doctor: checks the settings and the database of a daemon, and suggests remedies for problems.
 import type { Command } from 'commander';
 import { problem } from '../../kernel/errors.ts';
 import { paint } from '../output.ts';

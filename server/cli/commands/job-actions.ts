@@ -1,4 +1,4 @@
-// leasehold jobs enqueue, pause, resume, resolve, skip, cancel, retry, bulk: what people do to jobs.
+// leasehold jobs enqueue, pause, resume, resolve, skip, cancel, retry, bulk: actions on jobs.
 import type { Command } from 'commander';
 import type { LeaseholdClient } from '../../client/client.ts';
 import type { BulkFilter, EnqueueOptions } from '../../client/generated/api-options.ts';

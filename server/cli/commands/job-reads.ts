@@ -1,4 +1,4 @@
-// leasehold jobs list, show, why, logs, watch: reading jobs, over HTTP or on the database.
+// leasehold jobs list, show, why, logs, watch: reads jobs, over HTTP or from the database.
 import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import type { LeaseholdClient } from '../../client/client.ts';
@@ -153,7 +153,7 @@ function addLogs(jobs: Command, session: Session): void {
       const pages = client.jobs.logPages(id);
       let cursor: string | undefined;
       for (;;) {
-        // Read before the log, so that the page that follows has every line that was logged before the job ended.
+        // Read before the log, so that the next page has every line that was logged before the job ended.
         const ended = !options.follow || isEnded((await client.jobs.get(id)).status);
         const page = await pages.page(cursor);
         for (const line of page.items) {
@@ -192,7 +192,7 @@ export async function watchJob(session: Session, client: LeaseholdClient, id: st
   if (job.status === 'ERROR' || job.status === 'CANCELED') throw new JobFailedError(job);
 }
 
-/** Prints what happened; returns the status that the job then has, if the message says so. */
+/** Prints the event. Returns the new status of the job, if the message has one. */
 function statusAfter(session: Session, message: StreamMessage): string | undefined {
   if (message.kind === 'snapshot') return message.jobs[0]?.status ?? 'CANCELED';
   if (message.kind !== 'event') return undefined;
@@ -233,7 +233,7 @@ function isEnded(status: string): boolean {
 
 const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
-/** The id itself, or the only job whose id begins so. */
+/** Returns the id itself, or the only job whose id begins with this text. */
 export async function jobIdOf(client: LeaseholdClient, text: string): Promise<string> {
   if (uuid.test(text)) return text.toLowerCase();
   const matching = (await client.jobs.list({ search: text, limit: 10 }).take(10)).filter((job) =>

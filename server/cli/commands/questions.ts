@@ -1,4 +1,4 @@
-// leasehold questions: list, show and answer what jobs ask people, and create links for people without a key.
+// leasehold questions: lists, shows and answers the questions of jobs, and creates links for people without a key.
 import type { Command } from 'commander';
 import type { Question } from '../../client/generated/api-types.ts';
 import { problem } from '../../kernel/errors.ts';

@@ -70,7 +70,7 @@ function targetTable(session: Session, found: readonly Target[]): string {
   });
 }
 
-/** What the head of a lane waits for, if it does. */
+/** Returns the wait of the head of a lane, if it waits. */
 export function waitText(head: LaneJob | null): string | undefined {
   return head?.status === 'WAITING' && head.waiting !== null ? describeWaiting(head.waiting) : undefined;
 }
@@ -110,7 +110,7 @@ interface FilterOptions extends AuditOptions {
   search?: string;
 }
 
-/** In the log: actions of this command name no key. */
+/** The actor in the log, because actions of this command have no key. */
 const actor = 'cli';
 
 export function addCanaryCommands(program: Command, session: Session): void {

@@ -1,4 +1,4 @@
-// leasehold top: the lanes, rates and holds of a tenant, drawn anew every second until Ctrl-C.
+// leasehold top: shows the lanes, rates and holds of a tenant, redrawn every second until Ctrl-C.
 import type { Command } from 'commander';
 import type { LeaseholdClient } from '../../client/client.ts';
 import type { Counts, HoldCount, Lane } from '../../client/generated/api-types.ts';
@@ -15,7 +15,8 @@ interface View {
   lanes: Lane[];
 }
 
-// The alternate screen of the terminal, without a cursor, and with long lines cut: all as before afterwards.
+// Uses the alternate screen of the terminal, without a cursor and with long lines cut, and restores everything
+// afterwards.
 const enter = '\u001b[?1049h\u001b[?25l\u001b[?7l';
 const leave = '\u001b[?7h\u001b[?25h\u001b[?1049l';
 
@@ -74,7 +75,7 @@ async function readView(client: LeaseholdClient, rows: number, signal?: AbortSig
     client.targets.lanes({ show: 'held', limit, signal }).take(rows),
     client.targets.lanes({ show: 'running', limit, signal }).take(rows),
   ]);
-  // What needs a person comes first.
+  // Lanes that need a person come first.
   const lanes = [...new Map([...held, ...running].map((lane) => [lane.id, lane])).values()].slice(0, rows);
   return { at: Date.now(), counts, holds, lanes };
 }

@@ -2,7 +2,7 @@
 // so a few large documents would delay all other work. Here only small documents are parsed at once. The others are
 // parsed in separate turns, before the rows of the statement are returned.
 import { largeBytes, ownTurn } from '../../kernel/clock.ts';
-import { parseJsonInTurns } from '../../kernel/json.ts';
+import { parseJsonInTurns } from '../../kernel/json/parse-in-turns.ts';
 
 // Smaller values are not counted; most have a few bytes.
 const countedFrom = 256;

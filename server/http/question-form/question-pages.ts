@@ -8,7 +8,7 @@ import { findLink, isSigned, type LinkState, type QuestionLink, tenantIdOf } fro
 import type { Question } from '../../jobs/questions/question.ts';
 import { Problem } from '../../kernel/errors.ts';
 import type { FieldError } from '../../kernel/fields.ts';
-import { findJsonViolation } from '../../kernel/json.ts';
+import { findJsonViolation } from '../../kernel/json/json-violations.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { answerOf, type Entered, formFields } from './form-fields.ts';

@@ -5,7 +5,8 @@ import express, { type NextFunction, type Request, type RequestHandler, type Res
 import { largeBytes, nextTurnIfLarge, Pace } from '../../kernel/clock.ts';
 import { type Problem, problem } from '../../kernel/errors.ts';
 import { invalidFields } from '../../kernel/fields.ts';
-import { findJsonViolation, parseJsonInTurns } from '../../kernel/json.ts';
+import { findJsonViolation } from '../../kernel/json/json-violations.ts';
+import { parseJsonInTurns } from '../../kernel/json/parse-in-turns.ts';
 import { callerOf } from './authenticate.ts';
 import { type JsonExcess, jsonLimits, type ScannedPart, scanJson } from './json-scan.ts';
 

@@ -5,7 +5,7 @@ import type { Request } from 'express';
 import type { z } from 'zod';
 import { problem } from '../../kernel/errors.ts';
 import { invalidFields, isTimeText, parseFields } from '../../kernel/fields.ts';
-import { findJsonViolation } from '../../kernel/json.ts';
+import { findJsonViolation } from '../../kernel/json/json-violations.ts';
 import { isCursorText } from './paging.ts';
 
 /** The input part of a route's definition. */

@@ -2,7 +2,7 @@
 // lists. Parsing costs time and memory, so a body with too many values is refused here. It yields between slices, so
 // that other requests are served meanwhile.
 
-import { maxJsonDepth } from '../../kernel/json.ts';
+import { maxJsonDepth } from '../../kernel/json/json-violations.ts';
 
 /** Beyond these limits a megabyte of JSON takes longer than 50 ms to parse, sort or check. */
 export const jsonLimits = { fields: 20_000, values: 50_000, levels: maxJsonDepth } as const;

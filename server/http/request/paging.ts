@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { problem } from '../../kernel/errors.ts';
 import { isStorableTime, isUuid } from '../../kernel/fields.ts';
-import { textViolation } from '../../kernel/json.ts';
+import { textViolation } from '../../kernel/json/json-violations.ts';
 
 const forms = {
   uuid: isUuid,

@@ -3,7 +3,7 @@
 import type { Database, Queryable } from '../../database/database.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { problem } from '../../kernel/errors.ts';
-import { JsonText } from '../../kernel/json.ts';
+import { JsonText } from '../../kernel/json/json-text.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { unstartedStatuses } from '../model/states.ts';
 import { unfinishedIds } from '../read/filter.ts';

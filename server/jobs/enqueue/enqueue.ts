@@ -6,7 +6,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { dueMessage, wakeChannel } from '../../database/notifications.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { problem } from '../../kernel/errors.ts';
-import { JsonText } from '../../kernel/json.ts';
+import { JsonText } from '../../kernel/json/json-text.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { insertPhases } from '../attempt/phases.ts';
 import { type Dependency, insertDependencies } from '../flows/dependencies.ts';

@@ -5,7 +5,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
 import { largeBytes, Pace } from '../../kernel/clock.ts';
-import { writeJson } from '../../kernel/json.ts';
+import { writeJson } from '../../kernel/json/json-text.ts';
 import { insertLease } from '../claim/lease.ts';
 import {
   blankJob,

@@ -7,7 +7,7 @@ import { defaultBackoff } from '../../kernel/backoff.ts';
 import { largeBytes, ownTurn } from '../../kernel/clock.ts';
 import { problem } from '../../kernel/errors.ts';
 import { httpUrlField, invalidFields, nameField, normalizeUrl, targetIdField, timeField } from '../../kernel/fields.ts';
-import { canonicalJson, JsonText } from '../../kernel/json.ts';
+import { canonicalJson, JsonText } from '../../kernel/json/json-text.ts';
 import { maxInt4, maxSeconds } from '../../kernel/limits.ts';
 import { unitAmounts } from '../../tenants/budget.ts';
 import type { Tenant } from '../../tenants/tenant.ts';

@@ -6,7 +6,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { withLog } from '../../events/log/transaction-ids.ts';
 import { newId } from '../../kernel/ids.ts';
-import { writeJson } from '../../kernel/json.ts';
+import { writeJson } from '../../kernel/json/json-text.ts';
 import { limitKeysSql, limitsForSql } from '../limits/limit-keys.ts';
 import type { Job } from '../model/job.ts';
 import { statusIn, terminalStatuses } from '../model/states.ts';

@@ -6,7 +6,7 @@ import { encodeUuids } from '../../database/connections/value-formats.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type BoundStatement, statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import { writeJson } from '../../kernel/json.ts';
+import { writeJson } from '../../kernel/json/json-text.ts';
 import { type Claimed, type NamedClaim, pickWithinBytes, startEvent, takeJob, toClaimed } from '../claim/claim.ts';
 import { type ClaimedRow, claimedColumns, noClaimedColumns, returningClaimed } from '../claim/claimed-job.ts';
 import { endLeases, insertLease, type LeasePlaces } from '../claim/lease.ts';

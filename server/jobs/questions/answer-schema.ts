@@ -2,7 +2,7 @@
 // answer is checked against it before the handler gets it.
 import { z } from 'zod';
 import { type FieldError, invalidFields, parseFields } from '../../kernel/fields.ts';
-import { findJsonViolation } from '../../kernel/json.ts';
+import { findJsonViolation } from '../../kernel/json/json-violations.ts';
 import type { AnswerSchema, AskedQuestion, GivenAnswer, QuestionAction, QuestionRequest } from './question-request.ts';
 
 // A form with a hundred fields is smaller.

@@ -6,7 +6,7 @@ import type { DurableEffects } from '../../durable/step-store.ts';
 import type { StopReason } from '../../durable/stop-reason.ts';
 import type { Job, JobError } from '../../jobs/model/job.ts';
 import type { Config } from '../../kernel/config.ts';
-import type { JsonText } from '../../kernel/json.ts';
+import type { JsonText } from '../../kernel/json/json-text.ts';
 import type { Logger } from '../../kernel/logger.ts';
 
 export type HandlerEnd =

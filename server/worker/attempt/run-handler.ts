@@ -5,7 +5,7 @@ import { assertComplete } from '../../durable/durable-functions.ts';
 import { isRecoverable, toJobError } from '../../durable/job-error.ts';
 import { isLarge, type Storable, toStorable, toStorableInTurns } from '../../durable/storable.ts';
 import { jobError } from '../../jobs/model/job-errors.ts';
-import { JsonText } from '../../kernel/json.ts';
+import { JsonText } from '../../kernel/json/json-text.ts';
 import type { JobDefinition } from '../handlers/define-job.ts';
 import type { ContextParts } from './context.ts';
 import { invokeHere, parseCheckpoint, parsePayload } from './context.ts';

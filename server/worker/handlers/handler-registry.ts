@@ -1,7 +1,7 @@
 // The registry of job types that this daemon can run. Filled once at boot, then only read.
 import type { CheckedPayload, JobTypes, TypeDefaults } from '../../jobs/enqueue/job-types.ts';
 import { defaultBackoff } from '../../kernel/backoff.ts';
-import { formatPath } from '../../kernel/json.ts';
+import { formatPath } from '../../kernel/json/json-violations.ts';
 import type { LimitSetting } from '../../tenants/limit.ts';
 import type { ThreadPool } from '../threads/thread-pool.ts';
 import type { JobDefinition, JobLimit } from './define-job.ts';

@@ -1,6 +1,6 @@
 // Queues of outcomes that wait for their write, and the batches in which they are written.
 import type { FinishedAttempt } from '../../jobs/finish/outcome.ts';
-import { JsonText } from '../../kernel/json.ts';
+import { JsonText } from '../../kernel/json/json-text.ts';
 
 export interface OutcomeBatch<T> {
   items: T[];

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { Fatal } from '../../../server/durable/handler-errors.ts';
 import { toJobError } from '../../../server/durable/job-error.ts';
-import { findJsonViolation } from '../../../server/kernel/json.ts';
+import { findJsonViolation } from '../../../server/kernel/json/json-violations.ts';
 import { receiveError, sendError } from '../../../server/worker/threads/thread-messages.ts';
 
 class PaymentRefused extends Error {}

@@ -1,4 +1,4 @@
-// leasehold completion: a script for the shell that completes commands and options, made from the commands themselves.
+// leasehold completion: prints a shell script that completes commands and options, generated from the commands.
 import { Argument, type Command } from 'commander';
 import type { Session } from '../../session.ts';
 
@@ -18,7 +18,7 @@ interface Candidate {
   description: string;
 }
 
-/** By the commands before: `''` → the commands, `jobs` → its subcommands, `jobs list` → its options. */
+/** The words by the commands before them: `''` → the commands, `jobs` → its subcommands, `jobs list` → its options. */
 type Candidates = Map<string, Candidate[]>;
 
 function candidatesOf(command: Command, path: readonly string[] = [], found: Candidates = new Map()): Candidates {
@@ -34,8 +34,8 @@ function candidatesOf(command: Command, path: readonly string[] = [], found: Can
   return found;
 }
 
-// Each script collects the commands before the cursor, leaves options out, and takes words off the end, such as the id
-// of a job or the value of an option, until a command remains.
+// Each script collects the commands before the cursor, skips options, and removes words from the end, such as the id of
+// a job or the value of an option, until a command remains.
 
 function bash(candidates: Candidates): string {
   const cases = [...candidates].map(([command, next]) => {
@@ -63,7 +63,7 @@ complete -F _leasehold leasehold
 `;
 }
 
-/** As a file `_leasehold` in `fpath`, or sourced after `compinit`. */
+/** Used as a file `_leasehold` in `fpath`, or sourced after `compinit`. */
 function zsh(candidates: Candidates): string {
   const cases = [...candidates].map(([command, next]) => {
     const described = next.map(({ text, description }) => quote(`${text}:${description}`)).join(' ');

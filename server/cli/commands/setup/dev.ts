@@ -1,5 +1,5 @@
-// `leasehold dev`: a daemon for development, in any directory. Starts Postgres once, and the daemon again whenever a file
-// of ./jobs changes; jobs that such a restart interrupts are resumed.
+// `leasehold dev`: a daemon for development, in any directory. Starts Postgres once, and restarts the daemon whenever a
+// file of ./jobs changes. Jobs that such a restart interrupts are resumed.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, type FSWatcher, watch } from 'node:fs';
@@ -63,7 +63,7 @@ class DevServer {
     this.#print = print;
   }
 
-  /** Until a signal; resolves with the exit code of the daemon. */
+  /** Runs until a signal. Resolves with the exit code of the daemon. */
   async run(): Promise<number> {
     const exited = new Promise<number>((end) => {
       const stop = (signal: NodeJS.Signals) => void this.#stop(signal).then(end);
@@ -147,7 +147,7 @@ class DevServer {
   }
 }
 
-/** The daemon of this very package: compiled, or from source with the loader for TypeScript. */
+/** Starts the daemon of this package: compiled, or from source with the TypeScript loader. */
 function daemonArguments(): string[] {
   if (!import.meta.url.endsWith('.ts')) return [join(packageRoot(), 'dist', 'main.js')];
   const loader = createRequire(import.meta.url).resolve('tsx');

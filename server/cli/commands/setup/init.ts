@@ -1,5 +1,5 @@
-// `leasehold init`: a first job, its test, and what a project around them needs. Files that exist are left as they are;
-// package.json gets only what it lacks.
+// `leasehold init`: creates a first job, its test, and the files of a project. Existing files are not changed, except
+// package.json, which gets missing entries.
 import { existsSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { basename, dirname, resolve } from 'node:path';
@@ -128,7 +128,7 @@ function parse(text: string): Manifest {
   }
 }
 
-/** What `npm init` writes as a test only fails. */
+/** The test script that `npm init` writes only fails. */
 function withoutPlaceholder(scripts: Record<string, string> = {}): Record<string, string> {
   const { test, ...others } = scripts;
   return test === undefined || test.includes('no test specified') ? others : scripts;

@@ -21,7 +21,7 @@ import { findJob } from '../../../jobs/read/read-jobs.ts';
 import { Pace } from '../../../kernel/clock.ts';
 import { Problem, problem } from '../../../kernel/errors.ts';
 import { type FieldError, invalidFields, isTargetId, parseFields } from '../../../kernel/fields.ts';
-import { JsonText } from '../../../kernel/json.ts';
+import { JsonText } from '../../../kernel/json/json-text.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { JsonPart } from '../../request/body.ts';
 import { type Reply, type RouteGroup, reply } from '../../route.ts';

@@ -8,7 +8,7 @@ import { QueueLimit } from '../../../../server/jobs/enqueue/enqueue-limits.ts';
 import { publishJobTypes } from '../../../../server/jobs/enqueue/job-types.ts';
 import { limitKeysOf } from '../../../../server/jobs/limits/limit-keys.ts';
 import { loadConfig } from '../../../../server/kernel/config.ts';
-import { canonicalJson } from '../../../../server/kernel/json.ts';
+import { canonicalJson } from '../../../../server/kernel/json/json-text.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { ClaimWaiters } from '../../../../server/scheduler/claim-waiters.ts';
 import { limitsOf } from '../../../../server/tenants/limit.ts';

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { FinishedAttempt } from '../../../../server/jobs/finish/outcome.ts';
-import { JsonText } from '../../../../server/kernel/json.ts';
+import { JsonText } from '../../../../server/kernel/json/json-text.ts';
 import { OutcomeQueues } from '../../../../server/worker/loop/outcome-queues.ts';
 
 const lease = {};

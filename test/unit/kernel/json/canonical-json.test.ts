@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { canonicalJson } from '../../../server/kernel/json.ts';
+import { canonicalJson } from '../../../../server/kernel/json/json-text.ts';
 
 // What earlier versions stored hashes of: a repeated request must still be known as the same.
 function byReplacer(value: unknown): string {

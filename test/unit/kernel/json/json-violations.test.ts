@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { findJsonViolation } from '../../../server/kernel/json.ts';
+import { findJsonViolation } from '../../../../server/kernel/json/json-violations.ts';
 
 describe('findJsonFault', () => {
   it('finds nothing in JSON without NUL, half characters or __proto__', () => {

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { parseJsonInTurns } from '../../../server/kernel/json.ts';
+import { parseJsonInTurns } from '../../../../server/kernel/json/parse-in-turns.ts';
 
 type Read = { value: unknown } | { error: string };
 

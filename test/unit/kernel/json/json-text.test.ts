@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { JsonText, writeJson } from '../../../server/kernel/json.ts';
+import { JsonText, writeJson } from '../../../../server/kernel/json/json-text.ts';
 
 test('a text is written as it is, in its place', () => {
   const text = new JsonText('{"b": 1.0, "a": [ ]}');
