@@ -104,10 +104,18 @@ export function createServices(context: DaemonContext): Services {
     streams,
     tasks,
     registration,
+    // Registered before the first claim: a daemon that does not know that it is alone claims a few jobs only.
     inOrder: [
-      [...(handlers.threads === undefined ? [] : [handlers.threads]), registry, keys, notifications, heartbeat],
+      [
+        ...(handlers.threads === undefined ? [] : [handlers.threads]),
+        registry,
+        keys,
+        notifications,
+        heartbeat,
+        registration,
+      ],
       [workers],
-      [waiters, schedules, streams, workers.monitor, ...periodic.services, registration, serverMonitor, metrics],
+      [waiters, schedules, streams, workers.monitor, ...periodic.services, serverMonitor, metrics],
     ],
   };
 }

@@ -31,10 +31,10 @@ export interface DurableParts extends RunParts {
  * Called after a run has completed. Rejects if an earlier run made a durable call that this one did not make. A first
  * run has nothing to compare with, and reads nothing.
  */
-export async function assertComplete(parts: DurableParts, isFirstRun: boolean): Promise<void> {
-  if (parts.durable === undefined && isFirstRun) return;
+export function assertComplete(parts: DurableParts, isFirstRun: boolean): Promise<void> | undefined {
+  if (parts.durable === undefined && isFirstRun) return undefined;
   parts.durable ??= new DurableCalls(parts);
-  await parts.durable.assertComplete();
+  return parts.durable.assertComplete();
 }
 
 export class DurableFunctions implements DurableContext {

@@ -109,6 +109,8 @@ function createSweeper({ config, db, registry, logger, metrics, workAvailable }:
     orphanAfterSeconds: config.orphanAfterSeconds,
     leaseSeconds: config.leaseSeconds,
     tokenLimit: config.tokenLimit,
+    // The second sweep is the first to scan.
+    repairDelayMs: (config.sweepIntervalSeconds * 1000) / 2,
     timeoutSeconds: config.jobTimeoutSeconds,
     workAvailable,
     observe: (tenant, kind, count) => {

@@ -26,6 +26,8 @@ export interface SweeperOptions {
   /** Duration of a lease that is reopened. */
   leaseSeconds: number;
   tokenLimit: number;
+  /** For how long after its start a daemon makes no repair scans. They would delay its first claims. */
+  repairDelayMs?: number;
   /** The timeout of an attempt if neither the job nor its tenant sets one; 0 means no limit. */
   timeoutSeconds: number;
   /** There may be jobs to claim now. */
@@ -52,12 +54,14 @@ interface RepairPosition {
 
 export class Sweeper {
   #options: SweeperOptions;
+  readonly #repairFrom: number;
   #positions = new Map<string, RepairPosition>();
   /** Tenants whose repair scan has not reached its end, longest waiting first. */
   #unrepaired = new Set<string>();
 
   constructor(options: SweeperOptions) {
     this.#options = options;
+    this.#repairFrom = performance.now() + (options.repairDelayMs ?? 0);
   }
 
   /** Includes suspended tenants, whose expired leases must not hold lanes forever. */
@@ -79,6 +83,7 @@ export class Sweeper {
   }
 
   async #repairNext(): Promise<void> {
+    if (performance.now() < this.#repairFrom) return;
     const tenants = new Map(this.#tenants().map((tenant) => [tenant.id, tenant]));
     for (const id of [...this.#unrepaired].slice(0, repairsPerPass)) {
       this.#unrepaired.delete(id);

@@ -48,7 +48,8 @@ export async function runHandler(definition: JobDefinition, run: HandlerRun, rep
     }
     // A thread has compared its own calls. Phases are compared when they are opened.
     if (isolate === undefined && phases === undefined && end.kind !== 'failed') {
-      await assertComplete(parts, run.job.attempt <= 1);
+      const compared = assertComplete(parts, run.job.attempt <= 1);
+      if (compared !== undefined) await compared;
     }
   } catch (error) {
     if (parts?.durable !== undefined) await parts.durable.reopen(error).catch(() => {});

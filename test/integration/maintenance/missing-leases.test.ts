@@ -7,9 +7,10 @@ import { repairOrphans } from '../../../server/jobs/finish/waiting-jobs.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import type { Status } from '../../../server/jobs/model/states.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { Sweeper } from '../../../server/maintenance/sweeper.ts';
+import { Sweeper, type SweeperOptions } from '../../../server/maintenance/sweeper.ts';
 import { requestLease } from '../../../server/scheduler/request-lease.ts';
 import { reportStatus } from '../../../server/scheduler/status.ts';
+import type { Tenant } from '../../../server/tenants/tenant.ts';
 import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { startDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
@@ -152,23 +153,24 @@ test('one sweep reads tens of thousands of jobs for them', async () => {
   const last = 'ffffffff-ffff-7fff-bfff-ffffffffffff';
   await loseLease(other, leaseId);
   await db.query(`update ${schema}.jobs set id = $2 where id = $1`, [id, last]);
-  const nobody = () => {};
-  const sweeper = new Sweeper({
-    db,
-    registry: { list: () => [tenant] } as never,
-    logger: createLogger('silent'),
-    actor: 'sweeper:x',
-    staleLeaseGraceSeconds: 0,
-    orphanAfterSeconds: 7200,
-    leaseSeconds: 15,
-    timeoutSeconds: 0,
-    tokenLimit: 0,
-    workAvailable: nobody,
-    observe: nobody,
-  });
+  const sweeper = createSweeper(tenant);
   await sweeper.sweep([{ tenant, results: {}, hasNewEvents: false }]);
   const leases = await db.query(`select id, state, job_ids from ${schema}.leases`);
   expect(leases).toEqual([{ id: leaseId, state: 'ACTIVE', job_ids: [last] }]);
+});
+
+test('the first sweeps of a daemon do not scan, so that they do not delay its first claims', async () => {
+  const { db } = context;
+  const other = { ...context, ...(await addTenant(db)) };
+  const { schema, tenant } = other;
+  await addJob(other);
+  const { leaseId } = await claim(other, { leaseSeconds: long, owner: 'gone' });
+  await loseLease(other, leaseId);
+  const found = [{ tenant, results: {}, hasNewEvents: false }];
+  await createSweeper(tenant, { repairDelayMs: 3_600_000 }).sweep(found);
+  expect(await db.query(`select id from ${schema}.leases`)).toEqual([]);
+  await createSweeper(tenant, { repairDelayMs: 0 }).sweep(found);
+  expect(await db.query(`select id from ${schema}.leases`)).toEqual([{ id: leaseId }]);
 });
 
 test('a daemon finds and recovers them, with their attempts respected', async () => {
@@ -194,3 +196,21 @@ test('a daemon finds and recovers them, with their attempts respected', async ()
   expect((await verifyTenant(context.db, context.schema)).violations).toEqual([]);
   await checkInvariants(context);
 });
+
+function createSweeper(tenant: Tenant, options: Partial<SweeperOptions> = {}): Sweeper {
+  const nobody = () => {};
+  return new Sweeper({
+    db: context.db,
+    registry: { list: () => [tenant] } as never,
+    logger: createLogger('silent'),
+    actor: 'sweeper:x',
+    staleLeaseGraceSeconds: 0,
+    orphanAfterSeconds: 7200,
+    leaseSeconds: 15,
+    timeoutSeconds: 0,
+    tokenLimit: 0,
+    workAvailable: nobody,
+    observe: nobody,
+    ...options,
+  });
+}
