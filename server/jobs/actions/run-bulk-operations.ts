@@ -6,7 +6,7 @@ import type { Database, Queryable } from '../../database/database.ts';
 import { columnList, columnsOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { isConnectionError } from '../../database/sql-errors.ts';
+import { isConnectionError, isTransient, isWriteError, sqlState } from '../../database/sql-errors.ts';
 import { operations } from '../../database/tables/tenant.ts';
 import { Problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
@@ -170,7 +170,7 @@ async function runBatch(
   return { handled: page.ids.length, next };
 }
 
-/** Returns false if the action was refused, usually because the job has changed. */
+/** Returns false if the action was refused, usually because the job has changed. Rejects if the database could not decide. */
 async function act(db: Database, schema: Schema, operation: LockedOperation, jobId: string): Promise<boolean> {
   const request = {
     jobId,
@@ -182,10 +182,17 @@ async function act(db: Database, schema: Schema, operation: LockedOperation, job
     await (operation.action === 'cancel' ? cancelJob(db, schema, request) : resumeJob(db, schema, request));
     return true;
   } catch (error) {
-    if (error instanceof Problem || !isConnectionError(error)) return false;
-    // The database is unavailable: the operation continues later, after its last batch.
+    if (isRefusal(error)) return false;
+    // A lost connection, a standby, a full disk, a lock: the operation continues later after its last batch. A job that
+    // is passed over here would never be handled.
     throw error;
   }
+}
+
+/** Errors that would come again count as refusals too, so that one job does not stop the others. */
+function isRefusal(error: unknown): boolean {
+  if (error instanceof Problem) return error.httpStatus < 500;
+  return sqlState(error) !== undefined && !isConnectionError(error) && !isTransient(error) && !isWriteError(error);
 }
 
 const releaseStatement = statement(`

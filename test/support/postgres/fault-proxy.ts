@@ -9,9 +9,21 @@ import { errorAnswer, MessageReader, RequestReader, simpleQuery, type WireMessag
  * - `holdRequest`: it and all later ones of its connection wait for `deliver`, also when the client is gone.
  * - `holdAnswer`: the server handles it; its answer and all later ones of its connection wait for `deliver`.
  * - `dropAnswer`: the server handles it, then the connection is cut in place of the answer.
- * - `diskFull`: the server never gets it; the proxy answers 53100, as a server with a full disk does.
+ * - a refusal: the server never gets it; the proxy answers with the error.
  */
-export type Treatment = 'holdRequest' | 'holdAnswer' | 'dropAnswer' | 'diskFull';
+export type Treatment = 'holdRequest' | 'holdAnswer' | 'dropAnswer' | Refusal;
+
+type Refusal = keyof typeof refusals;
+
+/** What a server answers with a full disk, as a standby, and for one of two transactions in conflict. */
+const refusals = {
+  diskFull: { code: '53100', message: 'could not extend file: No space left on device' },
+  readOnly: { code: '25006', message: 'cannot execute this statement in a read-only transaction' },
+  serializationFailure: { code: '40001', message: 'could not serialize access due to concurrent update' },
+  deadlock: { code: '40P01', message: 'deadlock detected' },
+};
+
+const afterRefusal = { code: '25P02', message: 'current transaction is aborted' };
 
 interface Rule {
   matches: RegExp | string;
@@ -49,7 +61,15 @@ export class FaultProxy {
   #mode: Mode = 'pass';
   #delayMs = 0;
   /** How many requests each rule treated, by treatment. */
-  readonly treated: Record<Treatment, number> = { holdRequest: 0, holdAnswer: 0, dropAnswer: 0, diskFull: 0 };
+  readonly treated: Record<Treatment, number> = {
+    holdRequest: 0,
+    holdAnswer: 0,
+    dropAnswer: 0,
+    diskFull: 0,
+    readOnly: 0,
+    serializationFailure: 0,
+    deadlock: 0,
+  };
 
   private constructor(target: { host: string; port: number }) {
     this.#target = target;
@@ -190,10 +210,11 @@ export class FaultProxy {
     const { text } = request;
     const treatment = this.#treatmentOf(request);
     if (treatment === 'holdRequest') link.heldRequests ??= [];
-    if (treatment === 'diskFull' || (link.failed && !endsTransaction.test(text))) {
+    const refusal = treatment !== undefined && treatment in refusals ? refusals[treatment as Refusal] : undefined;
+    if (refusal !== undefined || (link.failed && !endsTransaction.test(text))) {
       link.failed = link.inTransaction;
-      const code = treatment === 'diskFull' ? '53100' : '25P02';
-      const answer = errorAnswer(code, 'could not extend file: No space left on device', link.failed ? 'E' : 'I');
+      const { code, message } = refusal ?? afterRefusal;
+      const answer = errorAnswer(code, message, link.failed ? 'E' : 'I');
       link.pending.push({ text, treatment, answer });
       this.#answerOwn(link);
       return;

@@ -1,9 +1,12 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { Database } from '../../../../server/database/database.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { runOperationsOnce } from '../../../../server/jobs/actions/run-bulk-operations.ts';
+import { createLogger } from '../../../../server/kernel/logger.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { useControl } from '../../../support/http/control.ts';
 import { addJob, addJobs, claim, finish, reread } from '../../../support/jobs.ts';
+import { FaultProxy } from '../../../support/postgres/fault-proxy.ts';
 import { createTasks } from '../../../support/tasks.ts';
 
 const control = useControl();
@@ -49,6 +52,29 @@ describe('a bulk operation', () => {
       [b?.id],
     );
     expect(event).toEqual({ actor: `operation:${begun.body.id}`, data: { author: 'ann', reason: 'flood' } });
+  });
+
+  it.each(['readOnly', 'diskFull', 'deadlock'] as const)('passes over no job after an error: %s', async (treatment) => {
+    const type = `passed-over.${treatment}`;
+    const jobs = await addJobs(control, [{ type }, { type }, { type }]);
+    const { body: operation } = await begin('cancel', { type });
+    const direct = new URL(control.url);
+    const proxy = await FaultProxy.start(Number(direct.port), direct.hostname);
+    const url = Object.assign(new URL(control.url), { host: `127.0.0.1:${proxy.port}` }).href;
+    const db = new Database({ url, poolMax: 1, logger: createLogger('silent') });
+    onTestFinished(async () => {
+      await db.close();
+      await proxy.stop();
+    });
+    // As often as a conflict is tried.
+    proxy.treat(/set status = 'CANCELED'/, treatment, treatment === 'deadlock' ? 5 : 1);
+    await expect(runOperationsOnce(db, control.tenant)).rejects.toThrow();
+    // As if the lock of the daemon that failed had run out.
+    await control.db.query(`update ${control.schema}.operations set locked_until = null where id = $1`, [operation.id]);
+    await runAll();
+    for (const job of jobs) expect(await statusOf(job)).toBe('CANCELED');
+    const { body } = await control.get(`/api/operations/${operation.id}`);
+    expect(body).toMatchObject({ status: 'finished', done: 3, failed: 0 });
   });
 
   it('retries failed jobs, resumes paused ones too', async () => {
