@@ -99,13 +99,19 @@ export class LeaseholdWorker {
 
   /** Returns undefined if the claim is gone, or was released because we drain. */
   async #lease(job: RemoteJob): Promise<HeldLease | undefined> {
+    const requestId = crypto.randomUUID();
     for (;;) {
       if (this.#draining.signal.aborted) {
         await this.#api.post(`/jobs/${job.job_id}/status`, { state: 'QUEUED', worker_id: this.workerId });
         return undefined;
       }
       const sentAt = performance.now();
-      const request = { job_id: job.job_id, worker_id: this.workerId, ttl_sec: this.#options.ttlSeconds ?? 30 };
+      const request = {
+        job_id: job.job_id,
+        worker_id: this.workerId,
+        request_id: requestId,
+        ttl_sec: this.#options.ttlSeconds ?? 30,
+      };
       const answer = await this.#api.post('/lease/request', request).catch(() => undefined);
       if (answer?.status === 200 && answer.body.approved) {
         const held = holdLease(job, this.workerId, answer.body.lease, sentAt);

@@ -2,6 +2,7 @@
 
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { priorityRank } from '../jobs/model/job.ts';
 import { allows } from '../jobs/model/states.ts';
@@ -23,6 +24,8 @@ export interface LeaseRequest {
   costUnits?: number | undefined;
   /** Checked if given. */
   workerId?: string | undefined;
+  /** The same for each repetition of one request: no other request is answered with its lease. */
+  requestId?: string | undefined;
   ttlSeconds: number;
   claimSeconds: number;
 }
@@ -34,7 +37,7 @@ export type LeaseAnswer =
 export async function requestLease(db: Database, schema: Schema, request: LeaseRequest): Promise<LeaseAnswer> {
   const job = await getSchedulerJob(db, schema, request.jobId);
   checkSameJob(job, request);
-  const granted = await findUnusedLease(db, schema, job);
+  const granted = await findUnusedLease(db, schema, job, request);
   if (granted) return { approved: true, lease: granted };
   if (!allows('grantLease', job.status)) {
     throw problem('INVALID_TRANSITION', `A job that is ${toState(job)} cannot get a lease; claim it first.`, {
@@ -51,7 +54,7 @@ export async function requestLease(db: Database, schema: Schema, request: LeaseR
     if (!(error instanceof Problem) || error.code !== 'LEASE_LOST') throw error;
     // The claim may be gone because the same request was sent twice and granted meanwhile.
     const now = await getSchedulerJob(db, schema, request.jobId);
-    const lease = now.leaseOwner === job.leaseOwner ? await findUnusedLease(db, schema, now) : undefined;
+    const lease = now.leaseOwner === job.leaseOwner ? await findUnusedLease(db, schema, now, request) : undefined;
     if (lease === undefined) throw error;
     return { approved: true, lease };
   }
@@ -69,7 +72,7 @@ async function decide(tx: Queryable, schema: Schema, job: SchedulerJob, request:
     return { approved: false, retryAfterSeconds, reason: describeShortage(shortage) };
   }
   await ledger.take(demand);
-  return { approved: true, lease: await grant(tx, schema, job, costUnits, request.ttlSeconds) };
+  return { approved: true, lease: await grant(tx, schema, job, costUnits, request) };
 }
 
 async function grant(
@@ -77,7 +80,7 @@ async function grant(
   schema: Schema,
   job: SchedulerJob,
   costUnits: number,
-  ttlSeconds: number,
+  { ttlSeconds, requestId }: LeaseRequest,
 ): Promise<Lease> {
   const leaseId = newId();
   const granted = await applyTransition(tx, schema, {
@@ -90,7 +93,7 @@ async function grant(
               started_at = now(),
               progress = null`,
     values: { newLeaseId: leaseId, costUnits },
-    data: { cost_units: costUnits, ttl_sec: ttlSeconds },
+    data: { cost_units: costUnits, ttl_sec: ttlSeconds, ...(requestId !== undefined && { request_id: requestId }) },
   });
   if (granted.length === 0) throw lost();
   // A claim of this job alone is no longer needed. A claim of several jobs is kept for the others.
@@ -128,17 +131,42 @@ function checkSameJob(job: SchedulerJob, request: LeaseRequest): void {
   if (request.workerId !== undefined && job.leaseOwner !== request.workerId) throw notYours(job);
 }
 
-/** A worker that repeats its request after a lost response gets the same lease, unless it has renewed it. */
-async function findUnusedLease(db: Database, schema: Schema, job: SchedulerJob): Promise<Lease | undefined> {
-  if (job.status !== 'RUNNING' || job.leaseId === null) return undefined;
-  // The worker counts the lease from this request, so its time starts again.
-  const unused = await db.query(
-    `with unused as (
-       select id, now() + ttl_seconds * interval '1 second' as expires_at from ${schema}.leases
-        where id = $1 and kind = 'remote' and state = 'ACTIVE' and expires_at > now() and last_heartbeat_at = granted_at
-          for update)
-     update ${schema}.leases l set expires_at = u.expires_at from unused u where l.id = u.id returning l.id`,
-    [job.leaseId],
-  );
-  return unused.length > 0 ? findLease(db, schema, job.leaseId) : undefined;
+// The time of the lease starts again: the worker counts it from this request.
+const unusedStatement = statement(`
+  with unused as (
+    select l.id, now() + l.ttl_seconds * interval '1 second' as expires_at
+      from ${tenant}.leases l
+     where l.id = :leaseId
+       and l.kind = 'remote'
+       and l.state = 'ACTIVE'
+       and l.expires_at > now()
+       and l.last_heartbeat_at = l.granted_at
+       and exists (
+             select 1
+               from ${tenant}.events e
+              where e.job_id = :jobId
+                and e.lease_id = :leaseId
+                and e.type = 'job.lease_granted'
+                and e.data ->> 'request_id' is not distinct from :requestId::text)
+       for update
+  )
+  update ${tenant}.leases l
+     set expires_at = u.expires_at
+    from unused u
+   where l.id = u.id
+  returning l.id`);
+
+/**
+ * A worker that repeats its request because the response was lost gets the same lease, unless it has renewed it. Another
+ * request of the same worker does not: two of its slots may have claimed the job, one after the other.
+ */
+async function findUnusedLease(
+  db: Database,
+  schema: Schema,
+  { id: jobId, status, leaseId }: SchedulerJob,
+  { requestId = null }: { requestId?: string | null | undefined },
+): Promise<Lease | undefined> {
+  if (status !== 'RUNNING' || leaseId === null) return undefined;
+  const unused = await unusedStatement.query(db, schema, { leaseId, jobId, requestId });
+  return unused.length > 0 ? findLease(db, schema, leaseId) : undefined;
 }

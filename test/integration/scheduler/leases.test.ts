@@ -193,6 +193,26 @@ test('two releases at once have one effect and one answer', async () => {
   expect(types.filter((type) => type === 'job.completed')).toHaveLength(1);
 });
 
+test('only the request that was granted a lease gets it again: another slot of the worker is refused', async () => {
+  const claimed = async () => {
+    await api.submit({ addon_id: 'slots', cost_units: 1 });
+    return api.claim({ addon_id: 'slots' });
+  };
+  const job = await claimed();
+  const ask = (request_id?: string) => api.post('/lease/request', { ...own(job), ...(request_id && { request_id }) });
+  const { lease } = (await ask('first')).body;
+  expect((await ask('first')).body.lease.lease_id).toBe(lease.lease_id);
+  for (const other of [await ask('second'), await ask()]) {
+    expect([other.status, other.body.code]).toEqual([409, 'INVALID_TRANSITION']);
+  }
+  // Both at once, as long as the job is claimed: one of them is granted the lease.
+  const next = await claimed();
+  const both = await Promise.all(
+    ['first', 'second'].map((request_id) => api.post('/lease/request', { ...own(next), request_id })),
+  );
+  expect(both.map(({ status }) => status).sort()).toEqual([200, 409]);
+});
+
 test('a lease request whose answer was lost is answered again, until the lease is used', async () => {
   const { job, lease } = await api.run();
   const again = await api.post('/lease/request', { ...own(job) });

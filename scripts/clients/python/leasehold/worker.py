@@ -251,11 +251,13 @@ class Worker:
             return True
 
     def _lease(self, job: Dict[str, Any]) -> Optional[Work]:
+        request_id = str(uuid.uuid4())
         while not self.draining.is_set():
             sent_at = time.monotonic()
             try:
                 status, body = self._post("/lease/request", {
-                    "job_id": job["job_id"], "worker_id": self.worker_id, "ttl_sec": self.ttl})
+                    "job_id": job["job_id"], "worker_id": self.worker_id, "request_id": request_id,
+                    "ttl_sec": self.ttl})
             except Unreachable:
                 self.draining.wait(0.5)
                 continue

@@ -74,6 +74,7 @@ function addRequest(group: RouteGroup, { config }: SchedulerDependencies): void 
         jobType: body.job_type,
         costUnits: body.cost_units,
         workerId: body.worker_id,
+        requestId: body.request_id,
         ttlSeconds: body.ttl_sec,
         claimSeconds: config.claimSeconds,
       });

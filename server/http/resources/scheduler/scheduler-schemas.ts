@@ -131,6 +131,12 @@ export const leaseRequestBody = z.strictObject({
   constraints: constraintsSchema.nullish(),
   ttl_sec: z.number().min(1).max(3600).default(30),
   worker_id: workerId.optional().describe('Checked if given.'),
+  request_id: z
+    .string()
+    .min(1)
+    .max(100)
+    .optional()
+    .describe('The same when the request is repeated. Another request of the worker for the job is refused then.'),
 });
 
 export const heartbeatBody = z.strictObject({
