@@ -18,5 +18,5 @@ export async function createPrivateWorld(seed: number): Promise<World> {
   const url = server.url.replace(/@[^/]*/, `@${ports.map((port) => `127.0.0.1:${port}`).join(',')}`);
   const db = new Database({ url, poolMax: 4, logger: createLogger('silent') });
   onTestFinished(() => db.close());
-  return World.create({ context: { ...server, url, db }, ports, server, standby, seed });
+  return World.create({ context: { ...server, url, db }, ports, servers: { primary: server, standby }, seed });
 }

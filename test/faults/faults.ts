@@ -1,4 +1,5 @@
 // The faults that a mix draws from. Each begins, lasts for a while and is taken back; most hit one daemon.
+import pg from 'pg';
 import { eventually } from '../support/eventually.ts';
 import type { TestDaemon } from './daemons.ts';
 import type { World } from './world.ts';
@@ -28,12 +29,29 @@ function onDaemon(name: string, inject: (daemon: TestDaemon, world: World) => Pr
   };
 }
 
+function onServer(name: string, inject: (world: World) => Promise<void>): Fault {
+  return {
+    name,
+    needsServer: true,
+    inject: async (world) => {
+      world.note(name);
+      await inject(world);
+    },
+  };
+}
+
 export const faults: readonly Fault[] = [
   onDaemon('kill', async (daemon) => {
     await daemon.end('SIGKILL');
     await daemon.start();
   }),
   onDaemon('restart', async (daemon) => {
+    await daemon.end('SIGTERM');
+    await daemon.start();
+  }),
+  onDaemon('second SIGTERM', async (daemon, world) => {
+    daemon.signal('SIGTERM');
+    await world.pause(world.choices.between(0, 500));
     await daemon.end('SIGTERM');
     await daemon.start();
   }),
@@ -89,9 +107,12 @@ export const faults: readonly Fault[] = [
     await world.pause(world.choices.pick([1_000, leaseMs + 1_000]));
     for (const proxy of daemon.proxies) await proxy.deliver();
   }),
-  onDaemon('full disk', async (daemon, world) => {
-    for (const proxy of daemon.proxies) proxy.treat(writes, 'diskFull', 1_000);
-    await world.pause(1_500);
+  onDaemon('full disk', (daemon, world) => refuseWrites(daemon, world, 'diskFull')),
+  onDaemon('read-only server', (daemon, world) => refuseWrites(daemon, world, 'readOnly')),
+  onDaemon('conflicts', async (daemon, world) => {
+    const treatment = world.choices.pick(['serializationFailure', 'deadlock'] as const);
+    for (const proxy of daemon.proxies) proxy.treat(writes, treatment, world.choices.between(1, 10));
+    await world.pause(1_000);
     for (const proxy of daemon.proxies) await proxy.deliver();
   }),
   {
@@ -106,22 +127,77 @@ export const faults: readonly Fault[] = [
     },
   },
   {
-    name: 'immediate restart of the server',
-    needsServer: true,
+    name: 'lost LISTEN',
     inject: async (world) => {
-      if (world.isPromoted) return;
-      world.note('immediate restart of the server');
-      await world.server?.crash();
+      world.note('lost LISTEN');
+      await world.context.db.query(
+        `select pg_terminate_backend(pid) from pg_stat_activity
+          where datname = current_database() and query ilike 'listen%' and pid <> pg_backend_pid()`,
+      );
     },
   },
   {
-    name: 'failover',
-    needsServer: true,
+    name: 'long transaction',
     inject: async (world) => {
-      if (world.standby === undefined || world.isPromoted) return;
-      world.note('failover');
-      await world.failOver();
-      await eventually(() => world.context.db.query('select 1'), { everyMs: 100 });
+      world.note('long transaction');
+      // It has an id and a snapshot, which hold back what depends on the oldest transaction. Others go on meanwhile.
+      await withForeignTransaction(world, 'select pg_current_xact_id()', world.choices.pick([2_000, 10_000]));
     },
   },
+  {
+    name: 'lane locked by another application',
+    inject: async (world) => {
+      world.note('lane locked by another application');
+      const lock = `select 1 from ${world.first.schema}.targets where id = 'lane-0' for update`;
+      // Also for longer than a statement of ours waits for a lock.
+      await withForeignTransaction(world, lock, world.choices.pick([500, 7_000]));
+    },
+  },
+  onServer('immediate restart of the server', async ({ primary }) => {
+    await primary.halt();
+    await primary.restart();
+  }),
+  onServer('only a standby', async (world) => {
+    const { primary } = world;
+    await primary.halt();
+    await world.pause(world.choices.pick([1_000, leaseMs + 2_000]));
+    await primary.restart();
+  }),
+  onServer('failover', async (world) => {
+    await world.failOver();
+    await eventually(() => world.context.db.query('select 1'), { everyMs: 100 });
+    await world.addStandby();
+  }),
+  onServer('power loss', losePower),
 ];
+
+/** Every daemon and the database server die at the same moment: what was acknowledged is in the server's files. */
+export async function losePower(world: World): Promise<void> {
+  const { primary, daemons } = world;
+  const ended = daemons.map((daemon) => daemon.end('SIGKILL'));
+  await Promise.all([primary.halt(), ...ended]);
+  await primary.restart();
+  await Promise.all(daemons.map((daemon) => daemon.start()));
+}
+
+async function refuseWrites(daemon: TestDaemon, world: World, treatment: 'diskFull' | 'readOnly'): Promise<void> {
+  for (const proxy of daemon.proxies) proxy.treat(writes, treatment, 1_000);
+  await world.pause(1_500);
+  for (const proxy of daemon.proxies) await proxy.deliver();
+}
+
+/** A transaction of somebody else, which has run the statement and stays open for so long. */
+async function withForeignTransaction(world: World, statement: string, ms: number): Promise<void> {
+  const client = new pg.Client(world.primaryUrl);
+  // Its server may crash meanwhile.
+  client.on('error', () => {});
+  try {
+    await client.connect();
+    await client.query('begin isolation level repeatable read');
+    await client.query(statement);
+    await world.pause(ms);
+    await client.query('commit');
+  } finally {
+    await client.end();
+  }
+}

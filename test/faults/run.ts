@@ -5,7 +5,10 @@ import { eventually } from '../support/eventually.ts';
 import { checkRun } from './check/check-run.ts';
 import { describeViolation } from './check/violation.ts';
 import { type Fault, faults } from './faults.ts';
+import { cancelInBulk, cancelLeftBatches } from './load/bulk.ts';
 import { actLikePeople, enqueueLoad, releaseHolds } from './load/load.ts';
+import { changeResources } from './load/resources.ts';
+import { stopTicks } from './load/ticks.ts';
 import { answerQuestions, sendMissingEvents } from './load/waits.ts';
 import { machineMs } from './run-log.ts';
 import { takeSnapshot } from './snapshot.ts';
@@ -21,14 +24,15 @@ export function runOptions(): { minutes: number; seed: number } {
 export async function runMix(world: World, ms: number): Promise<void> {
   const until = performance.now() + ms;
   const isOn = () => performance.now() < until;
-  const usable = faults.filter(({ needsServer }) => !needsServer || world.server !== undefined);
+  const usable = faults.filter(({ needsServer }) => !needsServer || world.hasServers);
   const injectFaults = async () => {
     while (isOn()) {
       await inject(world, world.choices.pick(usable));
       await world.pause(world.choices.between(100, 1_000));
     }
   };
-  await Promise.all([enqueueLoad(world, isOn), actLikePeople(world, isOn), injectFaults()]);
+  const load = [enqueueLoad, actLikePeople, changeResources, cancelInBulk].map((part) => part(world, isOn));
+  await Promise.all([...load, injectFaults()]);
 }
 
 async function inject(world: World, fault: Fault): Promise<void> {
@@ -54,6 +58,7 @@ export async function finishRun(world: World, { people = true } = {}): Promise<v
     if (daemon.process.child.exitCode !== null || daemon.process.child.signalCode !== null) await daemon.launch();
     await daemon.process.ready();
   }
+  await stopTicks(world);
   const final = [...terminalStatuses, ...(people ? [] : heldStatuses)].map((status) => `'${status}'`).join(', ');
   await eventually(
     async () => {
@@ -61,12 +66,17 @@ export async function finishRun(world: World, { people = true } = {}): Promise<v
         await releaseHolds(world);
         await answerQuestions(world);
         await sendMissingEvents(world);
+        await cancelLeftBatches(world);
       }
       for (const { schema } of world.tenants) {
         const left = await world.context.db.query(
           `select id from ${schema}.jobs where status not in (${final}) limit 1`,
         );
         if (left.length > 0) throw new Error('work is left');
+        const unsent = `select 1 from ${schema}.webhook_deliveries where state = 'pending' and attempts = 0 limit 1`;
+        if ((await world.context.db.query(unsent)).length > 0) throw new Error('webhooks are left');
+        const running = `select 1 from ${schema}.operations where status = 'running' limit 1`;
+        if ((await world.context.db.query(running)).length > 0) throw new Error('operations are left');
       }
     },
     { timeoutMs: drainTimeoutMs, everyMs: 300 },

@@ -14,6 +14,7 @@ import { clockWentBack } from './scenarios/a7-clock-went-back.ts';
 import { deafHandler } from './scenarios/a8-deaf-handler.ts';
 import { failover } from './scenarios/a9-failover.ts';
 import { stepAfterFreeze } from './scenarios/a10-step-after-freeze.ts';
+import { powerLoss } from './scenarios/power-loss.ts';
 
 const context = useTenantPerTest();
 const { minutes, seed } = runOptions();
@@ -29,6 +30,7 @@ const scenarios = [
   deafHandler,
   failover,
   stepAfterFreeze,
+  powerLoss,
 ];
 
 for (const { name, title, run, standby = false } of scenarios) {

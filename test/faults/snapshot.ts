@@ -19,6 +19,18 @@ export interface JobRecord {
   /** Of a job of the type `unique`. */
   unique_key: string | null;
   result: { event?: string; answer?: number } | null;
+  queue: string;
+  /** What it has used, by unit. */
+  usage: Record<string, number> | null;
+}
+
+/** What else a tenant has. */
+export interface ResourceRecord {
+  kind: string;
+  /** Its name, its id, or its value if there is only one. */
+  name: string;
+  /** `made` until it was changed; the number of an answer, the state of an operation or a delivery. */
+  state: string;
 }
 
 export interface EventRecord extends EventRow {
@@ -45,12 +57,13 @@ export async function takeSnapshot(world: World): Promise<void> {
   for (const [index, { tenant, schema, stream }] of world.tenants.entries()) {
     const jobs = await db.query<JobRecord>(
       `select id, type, status, target_id, attempt, client_request_id, lane_head, lane_rank,
-              parent_id, case type when 'unique' then payload ->> 'key' end as unique_key, result
+              parent_id, case type when 'unique' then payload ->> 'key' end as unique_key, result, queue, usage
          from ${schema}.jobs order by id`,
     );
     world.log.write(`jobs-${index}.jsonl`, jobs);
     const events = await db.query<EventRecord>(historyQuery(schema));
     world.log.write(`events-${index}.jsonl`, events);
+    world.log.write(`resources-${index}.jsonl`, await db.query<ResourceRecord>(resourcesQuery(schema), [tenant.id]));
     const found = await violationsOf(db, schema);
     for (const text of found) world.log.append('verify.jsonl', { tenant: tenant.slug, text } satisfies FoundByVerify);
     // Events are sent within moments; the checker reports those that never were.
@@ -71,6 +84,26 @@ export async function takeSnapshot(world: World): Promise<void> {
     const metrics = await readMetrics(daemon.url);
     if (metrics !== undefined) world.log.append('metrics.jsonl', { name: daemon.name, ...metrics });
   }
+}
+
+function resourcesQuery(schema: Schema): string {
+  const changedIf = (condition: string) => `case when ${condition} then 'changed' else 'made' end`;
+  return `
+    select case when name like 'removed%' then 'removedSchedule' else 'schedule' end as kind, name,
+           ${changedIf('paused_at is not null')} as state from ${schema}.schedules
+    union all select 'key', name, ${changedIf('revoked_at is not null')} from leasehold.api_keys where tenant_id = $1
+    union all select 'limit', jsonb_object_keys(settings -> 'limits'), 'made' from leasehold.tenants where id = $1
+    union all select 'budget', jsonb_object_keys(settings -> 'budgets'), 'made' from leasehold.tenants where id = $1
+    union all select 'target', id, ${changedIf('paused_at is not null')} from ${schema}.targets
+    union all select 'setting', settings ->> 'max_queued', 'made' from leasehold.tenants where id = $1
+    union all select 'secret', unnest(webhook_secrets), 'made' from leasehold.tenants where id = $1
+    union all select 'link', id::text, 'made' from ${schema}.question_links
+    union all select 'operation', id::text, status from ${schema}.operations
+    union all select 'event', event_id, 'made' from ${schema}.received_events where event_id is not null
+    union all select 'question', id::text, coalesce(answer ->> 'number', status) from ${schema}.questions
+    union all select 'delivery', job_id || ' ' || event_seq, case when state = 'pending' and attempts > 0 then 'tried' else state end
+      from ${schema}.webhook_deliveries
+    union all select 'usage', unit, used::text from ${schema}.usage_days where scope = ''`;
 }
 
 async function violationsOf(db: Queryable, schema: Schema): Promise<string[]> {

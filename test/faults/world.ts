@@ -14,8 +14,8 @@ import { eventually } from '../support/eventually.ts';
 import { addJobs } from '../support/jobs.ts';
 import type { Effect } from '../support/model/effects.ts';
 import { addTenant, type TenantContext } from '../support/postgres/database.ts';
-import type { PrivateServer } from '../support/postgres/private-server.ts';
-import type { Standby } from '../support/postgres/standby.ts';
+import type { CrashableServer } from '../support/postgres/postmaster.ts';
+import { type Standby, startStandby } from '../support/postgres/standby.ts';
 import { type DaemonSettings, TestDaemon } from './daemons.ts';
 import { type Operation, operate } from './load/operations.ts';
 import { StreamFollower } from './load/stream.ts';
@@ -31,6 +31,8 @@ export interface TestTenant {
   acknowledged: string[];
   /** Keys of events that were acknowledged after their job. */
   signaled: Set<string>;
+  /** Queues whose jobs an acknowledged operation cancels. */
+  canceledQueues: Set<string>;
 }
 
 export interface WorldOptions {
@@ -38,8 +40,8 @@ export interface WorldOptions {
   context: TenantContext;
   /** The ports of its servers on this machine, each of which gets proxies. */
   ports?: number[];
-  server?: PrivateServer;
-  standby?: Standby;
+  /** Its own primary and the standby that follows it synchronously. */
+  servers?: { primary: CrashableServer; standby: Standby };
   seed: number;
 }
 
@@ -55,6 +57,8 @@ export interface JobRequest {
   /** A job of the same tenant. */
   after?: string;
   uniqueKey?: string;
+  /** Of the job itself, by unit. */
+  budget?: Record<string, number>;
 }
 
 /** Short leases, so that a run sees many of them end. */
@@ -62,20 +66,23 @@ const faultSettings = { LEASE_SECONDS: '4', SHUTDOWN_GRACE_PERIOD_SECONDS: '2' }
 
 export class World {
   readonly context: TenantContext;
-  readonly server: PrivateServer | undefined;
-  readonly standby: Standby | undefined;
   readonly choices: Choices;
   readonly log: RunLog;
   readonly tenants: TestTenant[] = [];
   readonly daemons: TestDaemon[] = [];
+  /** Where some jobs of the load send webhooks. */
+  webhookUrl: string | undefined;
   readonly #ports: number[];
-  #isPromoted = false;
+  #primary: CrashableServer | undefined;
+  #standby: Standby | undefined;
+  /** The port of the primary that was lost; its next standby gets it. */
+  #freePort: number | undefined;
 
   private constructor(options: WorldOptions, directory: string) {
     // A context may be given to the next test of its file, with another tenant.
     this.context = { ...options.context };
-    this.server = options.server;
-    this.standby = options.standby;
+    this.#primary = options.servers?.primary;
+    this.#standby = options.servers?.standby;
     this.#ports = options.ports ?? [Number(new URL(options.context.url).port)];
     this.choices = new Choices(options.seed);
     this.log = new RunLog(directory);
@@ -97,7 +104,8 @@ export class World {
     const { db, tenant, schema } = options.context;
     for (const one of [{ tenant, schema }, await addTenant(db)]) {
       const { text } = await createApiKey(db, { tenantId: one.tenant.id, name: 'faults', scopes: [...scopes] });
-      world.tenants.push({ ...one, apiKey: text, stream: undefined, acknowledged: [], signaled: new Set() });
+      const known = { acknowledged: [], signaled: new Set<string>(), canceledQueues: new Set<string>() };
+      world.tenants.push({ ...one, apiKey: text, stream: undefined, ...known });
     }
     return world;
   }
@@ -134,7 +142,18 @@ export class World {
   }
 
   async enqueue(job: JobRequest, { tenant = this.first, daemon = this.anyDaemon() } = {}): Promise<Operation> {
-    const { type = 'work', target, payload = {}, maxAttempts = 1, key, webhookUrl, queue, after, uniqueKey } = job;
+    const {
+      type = 'work',
+      target,
+      payload = {},
+      maxAttempts = 1,
+      key,
+      webhookUrl,
+      queue,
+      after,
+      uniqueKey,
+      budget,
+    } = job;
     const operation = await operate(this.log, {
       name: 'enqueue',
       daemon,
@@ -151,10 +170,12 @@ export class World {
         ...(queue !== undefined && { queue }),
         ...(after !== undefined && { after: [{ job: after, on_failure: 'continue' }] }),
         ...(uniqueKey !== undefined && { unique: { key: uniqueKey } }),
+        ...(budget !== undefined && { budget }),
       },
       ...(after !== undefined && { after }),
       ...(target !== undefined && { target }),
       ...(key !== undefined && { key }),
+      read: ({ id }) => (id === undefined ? {} : { job: id }),
     });
     if (operation.outcome === 'ok' && operation.job !== undefined) tenant.acknowledged.push(operation.job);
     return operation;
@@ -220,18 +241,39 @@ export class World {
     return { until, open: () => writeFileSync(until, '') };
   }
 
-  /** The old primary is gone, the standby accepts writes. Once in a run. */
+  /** Whether the run has database servers of its own, which it may crash. */
+  get hasServers(): boolean {
+    return this.#primary !== undefined;
+  }
+
+  /** The primary, to halt and restart it. */
+  get primary(): CrashableServer {
+    if (this.#primary === undefined) throw new Error('the run has no server of its own');
+    return this.#primary;
+  }
+
+  /** Of a single server, for connections that do not follow a failover. */
+  get primaryUrl(): string {
+    return this.#primary?.url ?? this.context.url;
+  }
+
+  /** The old primary is gone, the standby accepts writes. False if there is no standby. */
   async failOver({ onHalted = () => {} } = {}): Promise<boolean> {
-    if (this.server === undefined || this.standby === undefined || this.#isPromoted) return false;
-    this.#isPromoted = true;
-    await this.server.halt();
+    const [primary, standby] = [this.#primary, this.#standby];
+    if (primary === undefined || standby === undefined) return false;
+    this.#standby = undefined;
+    await primary.halt();
     onHalted();
-    await this.standby.promote();
+    this.#freePort = primary.port;
+    this.#primary = standby;
+    await standby.promote();
     return true;
   }
 
-  get isPromoted(): boolean {
-    return this.#isPromoted;
+  /** After a failover: a new standby, where the old primary was. */
+  async addStandby(): Promise<void> {
+    if (this.#standby !== undefined || this.#freePort === undefined) return;
+    this.#standby = await startStandby(this.primary, { synchronous: true, port: this.#freePort });
   }
 
   /** No fault is left: everything passes, every process runs. */

@@ -245,4 +245,11 @@ export const leaseGuards: readonly Guard[] = [
     edits: [{ search: '    if (this.#known.has(leaseId)) return false;\n', replace: '' }],
     tests: ['test/unit/remote-worker/worker.test.ts'],
   },
+  {
+    name: 'an unused lease is for its request',
+    prevents: 'the server gives the lease of one slot of a remote worker to another',
+    file: 'server/scheduler/request-lease.ts',
+    edits: [{ search: 'is not distinct from :requestId::text)', replace: 'is not distinct from :requestId::text or true)' }],
+    tests: ['test/integration/scheduler/leases.test.ts'],
+  },
 ];

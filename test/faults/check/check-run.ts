@@ -6,13 +6,16 @@ import type { DaemonRecord } from '../daemons.ts';
 import type { Operation } from '../load/operations.ts';
 import type { ReleaseRecord } from '../load/remote-worker.ts';
 import type { StreamRecord } from '../load/stream.ts';
+import type { ReceivedWebhook } from '../load/webhooks.ts';
 import { RunLog } from '../run-log.ts';
-import type { EventRecord, FoundByVerify, JobRecord, MetricsRecord } from '../snapshot.ts';
+import type { EventRecord, FoundByVerify, JobRecord, MetricsRecord, ResourceRecord } from '../snapshot.ts';
+import { checkAcknowledged } from './acknowledged.ts';
 import { checkAttempts } from './attempts.ts';
 import { checkDaemons } from './daemons.ts';
 import { checkEffectsLog } from './effects.ts';
 import { checkOperations } from './operations.ts';
 import { checkStream } from './stream.ts';
+import { checkTicks } from './ticks.ts';
 import type { Violation } from './violation.ts';
 import { checkWaits } from './waits.ts';
 
@@ -23,6 +26,7 @@ export function checkRun(directory: string): Violation[] {
   const operations = log.read<Operation>('operations.jsonl');
   const releases = log.read<ReleaseRecord>('releases.jsonl');
   const tenants = log.read<{ slug: string; followed: boolean }>('tenants.jsonl');
+  const webhooks = log.read<ReceivedWebhook>('webhooks.jsonl');
   const violations: Violation[] = [];
   for (const [index, { slug, followed }] of tenants.entries()) {
     const jobs = log.read<JobRecord>(`jobs-${index}.jsonl`);
@@ -35,12 +39,16 @@ export function checkRun(directory: string): Violation[] {
       effects: effects.filter(({ job }) => ours.has(job)),
       operations: operations.filter(({ tenant }) => tenant === slug),
       releases: releases.filter(({ tenant }) => tenant === slug),
+      resources: log.read<ResourceRecord>(`resources-${index}.jsonl`),
+      webhooks: webhooks.filter(({ job }) => ours.has(job)),
     };
     violations.push(
       ...checkEffectsLog(own),
       ...checkOperations(own),
       ...checkAttempts(own),
       ...checkWaits(own),
+      ...checkAcknowledged(own),
+      ...checkTicks(events),
       ...brokenHistories(events).map(({ text, event }) => ({ ...splitName(text), place: event.place })),
       ...(followed ? checkStream(log.read<StreamRecord>(`stream-${index}.jsonl`), events) : []),
     );

@@ -1,6 +1,7 @@
 // The effects log against the histories in the database: attempts of a target do not overlap (I1), what was accepted as
 // completed was done under that lease (I4), durable steps are not repeated (I8), and nothing begins after a cancel (I7).
 import { type Effect, findOverlaps } from '../../support/model/effects.ts';
+import { isOverBudget } from '../../support/model/histories.ts';
 import type { Operation } from '../load/operations.ts';
 import type { Logged } from '../run-log.ts';
 import type { EventRecord, JobRecord } from '../snapshot.ts';
@@ -37,7 +38,20 @@ function* completedWithoutEnd({ effects, events, jobs }: EffectsInput): Generato
   }
 }
 
-const logsItsEnd = ['work', 'durable', 'asserting', 'remote', 'limited', 'unique', 'receiver', 'asker', 'parent'];
+const logsItsEnd = [
+  'work',
+  'durable',
+  'asserting',
+  'remote',
+  'remote-durable',
+  'limited',
+  'unique',
+  'receiver',
+  'asker',
+  'parent',
+  'threaded',
+  'spender',
+];
 
 function* repeatedSteps({ effects, events }: EffectsInput): Generator<Violation> {
   const completed = new Map<string, number>();
@@ -54,22 +68,37 @@ function* repeatedSteps({ effects, events }: EffectsInput): Generator<Violation>
   }
 }
 
-/** Every process reads the same monotonic clock, so an effect after the answer came after the cancel. */
-function* begunAfterCancel({ effects, operations }: EffectsInput): Generator<Violation> {
+export function jobsOverBudget(events: readonly EventRecord[]): Set<string> {
+  return new Set(events.filter(isOverBudget).map(({ job_id }) => job_id));
+}
+
+/**
+ * Every process reads the same monotonic clock, so an effect after the answer came after the cancel. Its job may have been
+ * RUNNING already when the cancel was recorded: then the worker learns of it with its next heartbeat.
+ */
+function* begunAfterCancel({ effects, events, operations }: EffectsInput): Generator<Violation> {
+  const stopped = jobsOverBudget(events);
   const canceled = new Map<string, Logged<Operation>>();
   for (const operation of operations) {
+    // A job that is stopped for its budget is held instead, and may be resumed.
+    if (stopped.has(operation.job ?? '')) continue;
     if (operation.name === 'cancel' && operation.outcome === 'ok') canceled.set(operation.job ?? '', operation);
   }
+  const wereRunning = leasesBeforeCancel(events);
   for (const effect of effects) {
     const cancel = canceled.get(effect.job);
     if (cancel === undefined || effect.kind !== 'begin' || effect.at <= cancel.endedAt) continue;
-    // A durable job begins again after its sleep, in the run that the cancel has not reached yet.
-    const same = effects.some(
-      ({ kind, job, lease, at }) =>
-        kind === 'begin' && job === effect.job && lease === effect.lease && at <= cancel.endedAt,
-    );
-    if (same) continue;
+    if (wereRunning.has(`${effect.job}:${effect.lease}`)) continue;
     const text = `job ${effect.job} began after its cancel was acknowledged (${cancel.place})`;
     yield { invariant: 'I7', text, place: effect.place };
   }
+}
+
+/** The leases under which jobs ran when a cancel was recorded. Events are ordered by job and number. */
+function leasesBeforeCancel(events: readonly EventRecord[]): Set<string> {
+  const leases = new Set<string>();
+  for (const { job_id, type, lease_id } of events) {
+    if (type === 'job.cancel_requested') leases.add(`${job_id}:${lease_id}`);
+  }
+  return leases;
 }

@@ -1,8 +1,9 @@
 // What clients and people do during a run: enqueue work of several kinds, repeat requests, pause, resume and cancel, and
 // release what is held.
 
+import { eventually } from '../../support/eventually.ts';
 import type { JobRequest, TestTenant, World } from '../world.ts';
-import { remoteType } from './remote-worker.ts';
+import { remoteDurableType, remoteType } from './remote-worker.ts';
 import { answerQuestions, sendEvent, waitOf } from './waits.ts';
 
 /** Lanes of the first tenant; jobs without a target are enqueued as well. */
@@ -13,12 +14,18 @@ export async function enqueueLoad(world: World, isOn: () => boolean): Promise<vo
   const sent: Promise<unknown>[] = [];
   for (let n = 0; isOn(); n++) {
     const tenant = tenants[n % 10 === 9 ? 1 : 0] as TestTenant;
-    const work = { payload: { ms: choices.pick([0, 50, 300]) }, maxAttempts: 5, key: `${tenant.tenant.slug}-${n}` };
+    const work = {
+      payload: { ms: choices.pick([0, 50, 300]) },
+      maxAttempts: 5,
+      key: `${tenant.tenant.slug}-${n}`,
+      ...(n % 4 === 1 && world.webhookUrl !== undefined && { webhookUrl: world.webhookUrl }),
+    };
     const target = targets[n % targets.length];
     // A tenth waits in durable sleeps: short ones in the process, long ones without a slot.
     const durable = n % 10 === 3 && { type: 'durable', payload: { ms: choices.pick([100, 2_500]) } };
-    // Another tenth is for the remote worker.
-    const remote = n % 10 === 6 && { type: remoteType, queue: remoteType };
+    // Another tenth is for the remote worker, half of it with durable calls.
+    const remoteDurable = { type: remoteDurableType, payload: { ms: choices.pick([100, 2_500]) } };
+    const remote = n % 10 === 6 && { queue: remoteType, ...(n % 20 === 6 ? { type: remoteType } : remoteDurable) };
     const request = sendJob(world, { target, ...work, ...durable, ...remote, ...waitOf(world, n, tenant) }, tenant);
     sent.push(request);
     // A daemon that is frozen answers later, or never: the others have work meanwhile.
@@ -71,4 +78,13 @@ export async function releaseHolds(world: World): Promise<void> {
       .catch(() => []);
     for (const { id, attempt } of held) await world.act(attempt > 3 ? 'resolve' : 'resume', id, { tenant });
   }
+}
+
+/** Before the remote worker stops: what only it can run has ended. */
+export async function finishRemoteJobs(world: World): Promise<void> {
+  await eventually(async () => {
+    const waiting = `select id from ${world.first.schema}.jobs where remote and status not in ('SUCCESS', 'CANCELED')`;
+    await releaseHolds(world);
+    if ((await world.context.db.query(waiting)).length > 0) throw new Error('remote jobs are left');
+  });
 }

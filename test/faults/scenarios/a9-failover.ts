@@ -2,7 +2,7 @@
 // writes fail is not ready.
 import { expect } from 'vitest';
 import { eventually } from '../../support/eventually.ts';
-import { actLikePeople, enqueueLoad, releaseHolds } from '../load/load.ts';
+import { actLikePeople, enqueueLoad, finishRemoteJobs } from '../load/load.ts';
 import { startRemoteWorker } from '../load/remote-worker.ts';
 import { setLimits } from '../load/waits.ts';
 import type { Scenario } from './scenario.ts';
@@ -26,11 +26,7 @@ export const failover: Scenario = {
     await eventually(() => expect(world.first.acknowledged.length).toBeGreaterThan(before + 10));
     on = false;
     await load;
-    await eventually(async () => {
-      const waiting = `select id from ${world.first.schema}.jobs where remote and status not in ('SUCCESS', 'CANCELED')`;
-      await releaseHolds(world);
-      expect(await world.context.db.query(waiting)).toEqual([]);
-    });
+    await finishRemoteJobs(world);
     await worker.stop();
     for (const proxy of one?.proxies ?? []) proxy.treat(writes, 'diskFull', Number.POSITIVE_INFINITY);
     await eventually(async () => expect(await one?.process.isReady()).toBe(false));

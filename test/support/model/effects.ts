@@ -1,8 +1,8 @@
 // What handlers did outside of the database, and whether attempts of one target overlapped there.
 
-/** One line of the effects log. `wait` ends the effects of a run until its next `begin`. */
+/** One line of the effects log. `wait` ends the effects of a run until its next `begin`; `spend` is a step that reports usage. */
 export interface Effect {
-  kind: 'begin' | 'step' | 'wait' | 'end';
+  kind: 'begin' | 'step' | 'spend' | 'wait' | 'end';
   target: string | null;
   job: string;
   attempt: number;

@@ -114,8 +114,13 @@ function brokenHistory<T extends EventRow>(events: T[]): BrokenHistory<T>[] {
   return broken;
 }
 
+/** The job used more than it may, and was stopped for that. */
+export function isOverBudget({ data }: Pick<EventRow, 'data'>): boolean {
+  return data?.error?.code === 'TOKEN_LIMIT' || data?.error?.code === 'BUDGET_SPENT';
+}
+
 function isAnswer(asked: string, event: EventRow): boolean {
   if (afterAsking[asked]?.includes(event.type)) return true;
   // Usage above the limit turns either wish into an error.
-  return event.type === 'job.failed' && event.data?.error?.code === 'TOKEN_LIMIT';
+  return event.type === 'job.failed' && isOverBudget(event);
 }

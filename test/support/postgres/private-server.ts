@@ -7,26 +7,16 @@ import { Database } from '../../../server/database/database.ts';
 import { quoteSchema } from '../../../server/database/identifiers.ts';
 import { migrateControl } from '../../../server/database/migrations/migrate.ts';
 import { findBinaries, findRunner } from '../../../server/embedded-postgres/binaries.ts';
-import {
-  type ClusterDirectory,
-  clusterUrl,
-  freePort,
-  initCluster,
-  spawnPostmaster,
-} from '../../../server/embedded-postgres/cluster.ts';
+import { clusterUrl, freePort, initCluster } from '../../../server/embedded-postgres/cluster.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { eventually } from '../eventually.ts';
 import { defaultSlug, provisionForTest } from '../provision.ts';
 import type { TenantContext } from './database.ts';
+import { type CrashableServer, Postmaster } from './postmaster.ts';
 
-export interface PrivateServer extends TenantContext {
-  /** `pg_ctl stop -m immediate`, then a start that recovers from the log. */
+export interface PrivateServer extends TenantContext, CrashableServer {
+  /** `halt` and `restart`. */
   crash(): Promise<void>;
-  /** The first half of it: the server is gone until `restart`. */
-  halt(): Promise<void>;
-  restart(): Promise<void>;
-  place: ClusterDirectory;
-  port: number;
 }
 
 export async function startPrivateServer(): Promise<PrivateServer> {
@@ -38,24 +28,17 @@ export async function startPrivateServer(): Promise<PrivateServer> {
   const port = await freePort();
   // Commits reach the operating system: a crash of the server alone loses none.
   const settings = ['listen_addresses=127.0.0.1', `unix_socket_directories=${base}`, 'fsync=off'];
-  const start = () => spawnPostmaster(place, { port, settings, logFile: join(base, 'log') });
-  let postmaster = start();
-  const stop = async () => {
-    if (postmaster.exitCode !== null || postmaster.signalCode !== null) return;
-    const exited = new Promise((resolve) => postmaster.once('exit', resolve));
-    postmaster.kill('SIGQUIT');
-    await exited;
-  };
+  const postmaster = new Postmaster(place, { port, settings, logFile: join(base, 'log') });
   const url = clusterUrl(port, 'test');
   const db = new Database({ url, poolMax: 4, logger: createLogger('silent') });
   const answers = () => eventually(() => db.query('select 1'), { timeoutMs: 60_000, everyMs: 100 });
   const restart = async () => {
-    postmaster = start();
+    postmaster.start();
     await answers();
   };
   onTestFinished(async () => {
     await db.close();
-    await stop();
+    await postmaster.halt();
     await rm(base, { recursive: true, force: true });
   });
   await answers();
@@ -67,10 +50,10 @@ export async function startPrivateServer(): Promise<PrivateServer> {
     tenant,
     schema: quoteSchema(tenant.schemaName),
     crash: async () => {
-      await stop();
+      await postmaster.halt();
       await restart();
     },
-    halt: stop,
+    halt: () => postmaster.halt(),
     restart,
     place,
     port,
