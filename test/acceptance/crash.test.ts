@@ -85,7 +85,7 @@ test('a daemon that was frozen past its lease can neither finish nor continue', 
 // Frozen after its claim was sent and before the answer was read; with another daemon, whose sweeper takes the jobs for
 // lost meanwhile, and without one.
 test.each(['alone', 'beside another'])(
-  'a daemon %s that stands still before its jobs begin costs them no attempt',
+  'a daemon %s that freezes before its jobs begin costs them no attempt',
   async (how) => {
     const { db, schema } = context;
     const effects = await useEffects();

@@ -43,7 +43,7 @@ interface Line {
   err?: unknown;
 }
 
-test('an absent database is reported once for each change, without stacks, and a probe that says so is no warning', async () => {
+test('an absent database is logged once for each change, without stacks, and without a warning for each probe', async () => {
   const context = await startPrivateServer();
   const effects = await useEffects();
   const gate = effects.gate('go');

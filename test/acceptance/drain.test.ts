@@ -14,7 +14,7 @@ import { useTenant } from '../support/postgres/database.ts';
 const context = useTenant();
 const grace = (seconds: number) => ({ SHUTDOWN_GRACE_PERIOD_SECONDS: String(seconds) });
 
-test('within the grace a running job runs to its end', async () => {
+test('within the grace period a running job runs to its end', async () => {
   const effects = await useEffects();
   const gate = effects.gate('go');
   const daemon = await startProcess(context, { env: { ...effects.env, ...grace(120), LEASE_SECONDS: '60' } });
@@ -32,7 +32,7 @@ test('within the grace a running job runs to its end', async () => {
   expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
 });
 
-test('a second signal ends the grace: jobs are paused or requeued, and nothing is lost', async () => {
+test('a second signal ends the grace period: jobs are paused or requeued, and nothing is lost', async () => {
   const effects = await useEffects();
   const gate = effects.gate('go');
   const env = { ...effects.env, ...grace(300) };
@@ -74,7 +74,7 @@ test('a second signal ends the grace: jobs are paused or requeued, and nothing i
   await checkInvariants(context);
 });
 
-test('a second signal right behind the first ends the grace as well', async () => {
+test('a second signal right after the first ends the grace period as well', async () => {
   const effects = await useEffects();
   const gate = effects.gate('never');
   const daemon = await startProcess(context, { env: { ...effects.env, ...grace(300) } });
@@ -88,7 +88,7 @@ test('a second signal right behind the first ends the grace as well', async () =
   expect(await reread(context, job)).toMatchObject({ status: 'PAUSED', leaseOwner: null });
 });
 
-test('a grace shorter than the job pauses it, also one that does not listen', async () => {
+test('a grace period shorter than the job pauses it, even if it ignores its signal', async () => {
   const effects = await useEffects();
   const gate = effects.gate('never');
   const daemon = await startProcess(context, { env: { ...effects.env, ...grace(0.5) } });

@@ -72,7 +72,7 @@ test('the agent runner serves twenty machines', async () => {
   expect(lane.map((job) => [job.status, job.usage.tokens])).toEqual([0, 1, 2].map(() => ['SUCCESS', 2000]));
 });
 
-test('the Next.js routes enqueue a report once and say how far it is', async () => {
+test('the Next.js routes enqueue a report once and show its progress', async () => {
   for (const [name, value] of Object.entries(access)) vi.stubEnv(name, value);
   onTestFinished(() => void vi.unstubAllEnvs());
   const { POST } = await import('../../docs/examples/nextjs/app/api/reports/route.ts');

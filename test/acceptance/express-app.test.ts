@@ -52,7 +52,7 @@ test('an order and its invoice are one transaction, and the host stops its jobs'
   expect((await ended)[0]).toBe(0);
 });
 
-test('importing the package opens nothing and changes nothing of the process', async () => {
+test('importing the package opens no connection and changes nothing in the process', async () => {
   const program = `
     const before = { env: JSON.stringify(process.env), listeners: process.eventNames().length };
     const { createLeasehold } = await import('leasehold/server');

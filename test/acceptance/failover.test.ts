@@ -63,7 +63,7 @@ test('a daemon finds the primary among several hosts and follows it after a fail
   }
 });
 
-test('on a standby a daemon waits with one line, without a stack, and begins when it is promoted', async () => {
+test('on a standby a daemon waits with one log line, without a stack, and begins after the promotion', async () => {
   const primary = await startPrivateServer();
   const standby = await startStandby(primary);
   const daemon = await launchProcess({ ...primary, url: standby.url });
@@ -93,7 +93,7 @@ async function replicated(primary: PrivateServer): Promise<boolean> {
   return row?.done === true;
 }
 
-test('of two servers that accept writes the one that was left behind is not used, and that is reported', async () => {
+test('of two servers that accept writes the outdated one is not used, and this is logged', async () => {
   const primary = await startPrivateServer();
   const standby = await startStandby(primary);
   const lines: string[] = [];

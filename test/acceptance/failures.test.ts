@@ -45,7 +45,7 @@ test('a handler of the build: the stack names its line in the source', async () 
   expect(linesOf(daemon, 'attempt started')).toMatchObject([{ level: 20, ...about }]);
 });
 
-test('a handler in a thread: name, stack and cause come along', async () => {
+test('a handler in a thread: name, stack and cause are kept', async () => {
   const daemon = await startProcess(context, { command, env: { HANDLERS: 'test/fixtures/isolated.ts' } });
   const { error } = await failedJob(daemon, 'isolated.thrower', {});
   const place = `test/fixtures/isolated.ts:${lineOf('test/fixtures/isolated.ts', 'new TypeError(')}:`;

@@ -27,7 +27,7 @@ describe('npm start', () => {
     expect(screen).not.toContain('shown once');
   });
 
-  test('two at once on the same data: the second ends with plain words', async () => {
+  test('two at once on the same data: the second ends with a clear message', async () => {
     const dataDir = await dataDirectory();
     const first = npmStart(dataDir);
     const screen = await first.screen();
@@ -38,7 +38,7 @@ describe('npm start', () => {
     await runPrintedCurl(screen);
   });
 
-  test('killed with everything it runs, it recovers', async () => {
+  test('recovers after it was killed with all its processes', async () => {
     const dataDir = await dataDirectory();
     const first = npmStart(dataDir);
     const job = await runPrintedCurl(await first.screen());
@@ -48,7 +48,7 @@ describe('npm start', () => {
     expect(await fetchJob(await second.screen(), job)).toMatchObject({ status: 'SUCCESS' });
   });
 
-  test('interrupted at any moment of its start, it leaves no postgres', async () => {
+  test('leaves no postgres if it is interrupted at any moment of its start', async () => {
     const dataDir = await dataDirectory();
     const first = npmStart(dataDir);
     // The earliest moment at which there is one to leave.

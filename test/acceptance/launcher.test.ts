@@ -72,7 +72,7 @@ describe('the launcher of a process', () => {
     expect(await launcherSeenBy({ env: { ...npm, LEASEHOLD_LAUNCHER_PID: '4711' } })).toBe(4711);
   });
 
-  test('is nobody for a daemon that was started directly, or detached on purpose', async () => {
+  test('is undefined for a daemon that was started directly, or detached on purpose', async () => {
     expect(await launcherSeenBy({})).toBeNull();
     expect(await launcherSeenBy({ env: npm, detached: true })).toBeNull();
   });

@@ -24,7 +24,7 @@ const entryPoints = Object.keys(manifest.exports)
   .filter((name) => !name.endsWith('.json'))
   .map((name) => join('leasehold', name));
 
-test('holds what users need and nothing else', () => {
+test('has what users need and nothing else', () => {
   const folders = new Set(installed.files.map((file) => file.split('/')[0]));
   expect([...folders].sort()).toEqual(['LICENSE', 'README.md', 'dist', 'migrations', 'package.json', 'server']);
   expect(
@@ -56,7 +56,7 @@ test('every source map leads to a file of the package', () => {
   }
 });
 
-test.each(entryPoints)('importing %s opens nothing: the process ends by itself', async (name) => {
+test.each(entryPoints)('importing %s opens nothing: the process ends', async (name) => {
   const code = `const entry = await import('${name}');
     console.log(JSON.stringify([Object.keys(entry).length, process.getActiveResourcesInfo().filter((r) => /Timeout|TCP|TLS|Worker|Port|Process|Signal|Immediate/.test(r))]));`;
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', code], {
@@ -141,7 +141,7 @@ describe('types', () => {
 });
 
 describe('a first project', () => {
-  test('init writes a job and a test that pass as they are, and overwrites nothing', async () => {
+  test('init writes a job and a test that pass unchanged, and overwrites nothing', async () => {
     const home = await project();
     const { stdout } = await leasehold(home, 'init');
     expect(stdout).toContain('npm run dev');

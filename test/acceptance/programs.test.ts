@@ -86,7 +86,7 @@ test('both programs print their version and usage', async () => {
   });
 });
 
-describe('what keeps a daemon from starting is said in plain words', () => {
+describe('errors that keep a daemon from starting have a clear message', () => {
   const fails = async (env: Record<string, string>, ...words: string[]) => {
     const ran = await run('main', [], await temporaryDirectory('start'), { LOG_LEVEL: 'fatal', ...env });
     expect(ran.code).toBe(1);

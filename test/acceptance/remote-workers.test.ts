@@ -93,7 +93,7 @@ describe.each(clients)('$name', ({ name, missing, command }) => {
     expect(code).toBe(0);
   });
 
-  test.skipIf(missing)('outlives a restart of the daemon', async () => {
+  test.skipIf(missing)('survives a restart of the daemon', async () => {
     const queue = `${name} restart`;
     const port = String(await freePort());
     const first = await start({ env: { PORT: port } });
@@ -110,7 +110,7 @@ describe.each(clients)('$name', ({ name, missing, command }) => {
   });
 });
 
-test('the daemon takes back the job of a worker that was killed', async () => {
+test('the daemon requeues the job of a worker that was killed', async () => {
   const { daemon, key } = await start();
   const claimed = async (worker_id: string) =>
     (await call(daemon, key, '/jobs/claim', { addon_id: 'killed', worker_id, wait_sec: 20 })).job;
@@ -147,7 +147,7 @@ test("the daemon's own jobs and remote ones share the capacity", async () => {
   });
 });
 
-test('time series come in the shape of the contract', async () => {
+test('time series have the shape of the contract', async () => {
   const { daemon, key } = await start();
   const answer = await call(daemon, key, '/stats/timeseries?metric=leases_active&bucket=5m&range=24h');
   expect(answer).toMatchObject({ metric: 'leases_active', bucket: '5m' });

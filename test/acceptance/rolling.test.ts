@@ -8,7 +8,7 @@ import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 
-test('nothing that was acknowledged is lost', async () => {
+test('no acknowledged job is lost while daemons restart', async () => {
   const effects = await useEffects();
   const env = { ...effects.env, SHUTDOWN_GRACE_PERIOD_SECONDS: '60' };
   const daemons: DaemonProcess[] = await Promise.all([

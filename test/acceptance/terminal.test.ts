@@ -27,7 +27,7 @@ const shows = (terminal: OnTerminal, text: string | RegExp) =>
   eventually(() => expect(terminal.shown()).toMatch(text), patient);
 
 describe.skipIf(!hasTerminals)(`on a terminal${hasTerminals ? '' : ' (skipped: no Python with a pty module)'}`, () => {
-  test('the daemon says what Ctrl-C waits for; commands draw for the terminal, and plainly into a pipe', async () => {
+  test('the daemon explains what Ctrl-C waits for; commands use the terminal, and print plain text into a pipe', async () => {
     const effects = await useEffects();
     const port = await freePort();
     const daemon = runOnTerminal([process.execPath, ...daemonProgram], {

@@ -4,7 +4,7 @@ import { describeInBrowser, openDashboard, useBrowser } from '../support/browser
 const context = useBrowser();
 
 describeInBrowser('the API explorer', () => {
-  it('shows every operation without signing in, and sends none then', async () => {
+  it('shows every operation without signing in, and does not send it', async () => {
     const { page, goTo, daemon } = await openDashboard(context, { signIn: false });
     await goTo('/docs');
     await page.getByRole('heading', { name: 'API', exact: true }).waitFor();

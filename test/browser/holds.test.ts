@@ -8,7 +8,7 @@ const context = useBrowser();
 const failing = { type: 'demo.fail', payload: { times: 1, recoverable: false } };
 
 describeInBrowser('holds', () => {
-  it('shows a hold with its reason, its stack and what waits, and resumes it', async () => {
+  it('shows a hold with its reason, its stack and the jobs behind it, and resumes it', async () => {
     const { page, api } = await openDashboard(context);
     const job = await api('POST', '/api/targets/press-1/jobs', failing);
     const next = await api('POST', '/api/targets/press-1/jobs', { type: 'demo.echo', payload: { n: 1 } });
@@ -46,7 +46,7 @@ describeInBrowser('holds', () => {
     expect(await api('GET', `/api/jobs/${job.id}`)).toMatchObject({ status: 'SUCCESS', result: { done_by: 'hand' } });
   });
 
-  it('pauses a target with a reason, shows who did it, and undoes it', async () => {
+  it('pauses a target with a reason, shows the author, and undoes it', async () => {
     const { page, api, goTo } = await openDashboard(context);
     await api('POST', '/api/targets/press-3/jobs', { type: 'demo.echo', payload: {} });
     await goTo('/targets?search=press-3');
@@ -60,7 +60,7 @@ describeInBrowser('holds', () => {
     await eventually(async () => expect(await api('GET', '/api/targets/press-3')).toMatchObject({ paused: false }));
   });
 
-  it('retries all failed jobs of a type after a dry run that says what is left alone', async () => {
+  it('retries all failed jobs of a type after a dry run that shows which jobs stay unchanged', async () => {
     const { page, api, goTo } = await openDashboard(context);
     const ids: unknown[] = [];
     for (let n = 0; n < 3; n++) ids.push((await api('POST', `/api/targets/bulk-${n}/jobs`, failing)).id);
@@ -84,7 +84,7 @@ describeInBrowser('holds', () => {
     expect(await api('GET', `/api/jobs/${paused.id}`)).toMatchObject({ status: 'PAUSED' });
   });
 
-  it('tries one job of a held lane: the lane resumes after its success, and stays stopped otherwise', async () => {
+  it('starts a canary of a held lane: the lane resumes after its success, and stays stopped otherwise', async () => {
     const { page, api, goTo } = await openDashboard(context);
     for (const [target, times] of [
       ['canary-1', 1],
@@ -115,7 +115,7 @@ describeInBrowser('holds', () => {
     await page.getByRole('article', { name: 'Target canary-2' }).getByText('failing on purpose').waitFor();
   });
 
-  it('retries all that a search finds, the oldest first as a canary', async () => {
+  it('retries all jobs that a search finds, with the oldest as a canary', async () => {
     const { page, api, goTo } = await openDashboard(context);
     const ids: unknown[] = [];
     for (let n = 0; n < 3; n++) {

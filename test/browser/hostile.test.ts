@@ -124,7 +124,7 @@ describeInBrowser('what tenants write', () => {
     }
   });
 
-  it('is accessible where one signs in and where operators work, light and dark', async () => {
+  it('is accessible on the sign-in page and the pages of operators, light and dark', async () => {
     const dashboard = await openDashboard(context, { signIn: false });
     await dashboard.page.getByLabel('API key').waitFor();
     expect(await violationsOn(dashboard, '/sign-in')).toEqual([]);

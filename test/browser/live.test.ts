@@ -39,7 +39,7 @@ describeInBrowser('a page that is left open', () => {
     await page.getByRole('region', { name: 'Result' }).getByText('uploaded: ').waitFor();
   });
 
-  it('comes back after a restart of the daemon and misses nothing', async () => {
+  it('reconnects after a restart of the daemon and misses nothing', async () => {
     const env = { PORT: String(await freePort()) };
     const { dashboardDir } = context;
     const first = await startDaemon(context, { dashboardDir, env });
@@ -54,7 +54,7 @@ describeInBrowser('a page that is left open', () => {
     await page.getByText('Live', { exact: true }).waitFor();
   });
 
-  it('shows what happened between its first read and the beginning of the stream', async () => {
+  it('shows events between its first read and the start of the stream', async () => {
     const { page, api, goTo } = await openDashboard(context);
     let open = () => {};
     const opened = new Promise<void>((resolve) => {
@@ -84,7 +84,7 @@ describeInBrowser('a page that is left open', () => {
     await expect.poll(() => page.title(), { timeout: 60_000 }).toMatch(/^\(\d+\) Overview/);
   });
 
-  it('asks for little and keeps little however many events arrive', async () => {
+  it('sends few requests and keeps little memory, however many events arrive', async () => {
     const { page, api, goTo } = await openDashboard(context);
     await goTo('/events');
     await page.getByRole('heading', { name: 'Events', exact: true }).waitFor();
@@ -103,7 +103,7 @@ describeInBrowser('a page that is left open', () => {
     expect(sent.length).toBeLessThan(30 + ((performance.now() - startedAt) / 1000) * 3);
   });
 
-  it('neither leaks nor hammers after 180,000 events, an hour of 50 a second', async () => {
+  it('neither leaks memory nor floods the daemon after 180,000 events, an hour of 50 a second', async () => {
     const { page, goTo, browserContext } = await openDashboard(context);
     const session = await browserContext.newCDPSession(page);
     await session.send('Performance.enable');

@@ -8,7 +8,7 @@ import { addTenant } from '../support/postgres/database.ts';
 const context = useBrowser();
 
 describeInBrowser('signing in', () => {
-  it('refuses a wrong key, accepts a right one, and keeps it nowhere in the page', async () => {
+  it('refuses a wrong key, accepts a right one, and does not store it in the page', async () => {
     const { page, browserContext, key } = await openDashboard(context, { signIn: false });
     await page.getByLabel('API key').fill('lh_0000000000000000_wrong');
     await page.getByRole('button', { name: 'Sign in' }).click();
@@ -85,7 +85,7 @@ describeInBrowser('signing in', () => {
     expect((await send({ origin: daemon.url })).status).toBeLessThan(300);
   });
 
-  it("lets an operator look at every tenant, and a tenant's key at its own only", async () => {
+  it("lets an operator read every tenant, and a tenant's key only its own", async () => {
     const { page, daemon, browserContext } = await openDashboard(context, { signIn: false });
     const { tenant: other } = await addTenant(context.db, 'globex');
     await daemon.registry.refresh();

@@ -36,7 +36,7 @@ test.runIf(citusCluster())('jobs that are enqueued one by one are planned once',
   expect(Number(kept?.plans)).toBeGreaterThanOrEqual(5);
 });
 
-test.runIf(citusCluster())('a large document comes back from a node as it was stored', async () => {
+test.runIf(citusCluster())('a large document is read from a node as it was stored', async () => {
   const document = { items: Array.from({ length: 20_000 }, (_, n) => ({ n })) };
   const [row] = await context.db.query<{ document: unknown }>(
     `select $1::jsonb as document from (select count(*) from ${context.schema}.jobs) as one_row`,

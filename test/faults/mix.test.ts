@@ -18,7 +18,7 @@ const withRoles = minutes > 0 && seed % 2 === 0;
 const names = minutes > 0 ? ['one', 'two', 'three'] : ['one', 'two'];
 
 test(
-  'mix: whatever happens to processes, connections and servers, every acknowledged job ends once and in order',
+  'mix: under any faults of processes, connections and servers, every acknowledged job ends once and in order',
   async () => {
     console.log(`LEASEHOLD_TEST_SEED=${seed}`);
     const world = await (minutes > 0 ? createPrivateWorld(seed) : createSharedWorld(context, seed));

@@ -41,7 +41,7 @@ describe('leasehold tenants', () => {
     expect((await cli('tenants show cli_one')).code).toBe(1);
   });
 
-  it('reports what is wrong, and exits with a code for the kind of error', async () => {
+  it('reports the problem, and exits with a code for the kind of error', async () => {
     await cli('tenants create taken');
     expect(await cli('tenants create taken')).toMatchObject({
       code: 1,
@@ -77,7 +77,7 @@ describe('leasehold keys', () => {
     expect(await verify(rotated.key)).toBeUndefined();
   });
 
-  it("makes operator keys, and asks whose key it is when that isn't said", async () => {
+  it('creates operator keys, and asks for the owner of a key if it is missing', async () => {
     const made = (await cli('keys create --operator --name ops --json')).json();
     expect(await verify(made.key)).toMatchObject({ tenantId: null, scopes: ['admin'] });
     expect((await cli('keys create --name ops')).code).toBe(2);
@@ -88,7 +88,7 @@ describe('leasehold keys', () => {
 });
 
 describe('leasehold migrate', () => {
-  it('makes an empty database ready; before that the others say what to do', async () => {
+  it('prepares an empty database; before that the other commands say what to do', async () => {
     const { url, drop } = await createEmptyDatabase();
     try {
       const early = await cli('tenants list', { DATABASE_URL: url });
@@ -121,7 +121,7 @@ describe('leasehold config', () => {
   });
 
   it.each(['u:hush@h1:5432,h2:5432/x', 'u:hu@sh@h1/x', 'u@h1/x?password=hush&a=b'])(
-    'nor a password in %s',
+    'hides a password in %s',
     async (at) => {
       const { out } = await cli('config', { DATABASE_URL: `postgres://${at}` });
       expect(out).toMatch(/DATABASE_URL +postgres:\/\/u.*\*\*\*/);
@@ -129,7 +129,7 @@ describe('leasehold config', () => {
     },
   );
 
-  it('names a bad setting', async () => {
+  it('names an invalid setting', async () => {
     expect(await cli('config', { PORT: 'http' })).toMatchObject({
       code: 2,
       err: expect.stringContaining('PORT="http" is not allowed'),
@@ -137,7 +137,7 @@ describe('leasehold config', () => {
   });
 });
 
-it('says that the database cannot be reached, without its password', async () => {
+it('reports that the database cannot be reached, without its password', async () => {
   const { code, err } = await cli('tenants list', { DATABASE_URL: 'postgres://u:hush@127.0.0.1:9/x' });
   expect(code).toBe(3);
   expect(err).toMatch(/^error: the database cannot be reached: .*; check DATABASE_URL\n$/);

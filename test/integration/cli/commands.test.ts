@@ -160,7 +160,7 @@ describe.each(['http', 'database'] as const)('over %s', (way) => {
     expect((await cli(['workers', ...key])).out).toContain('alive');
   });
 
-  it('refuses wrong usage, and says what is wrong', async () => {
+  it('refuses wrong usage with a message', async () => {
     const { cli } = await open(way);
     // The daemon has the schema of the payload; on the database the worker checks it.
     if (way === 'http') expect(await cli(['jobs', 'enqueue', 'double', '{"n":"x"}'])).toMatchObject({ code: 2 });
@@ -172,7 +172,7 @@ describe.each(['http', 'database'] as const)('over %s', (way) => {
   });
 });
 
-it('sets limits and budgets, shows what was used, and raises the budget of a held job', async () => {
+it('sets limits and budgets, shows the usage, and raises the budget of a held job', async () => {
   const { cli } = await open('http');
   expect((await cli('limits set slow --rate 100/minute --by payload.account')).out).toBe('slow: 100 per minute\n');
   expect((await cli('limits list')).out).toMatch(/slow +100 per minute +by payload.account/);
@@ -257,7 +257,7 @@ it('needs a key over HTTP, and a tenant where there are several', async () => {
   expect(await run('jobs list --tenant nobody', { DATABASE_URL: context.url })).toMatchObject({ code: 1 });
 });
 
-it('examines the database, and says what to do', async () => {
+it('examines the database, and suggests remedies', async () => {
   const { cli } = await open('database');
   const healthy = await cli('doctor --json');
   const states = Object.fromEntries(

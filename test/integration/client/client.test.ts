@@ -64,7 +64,7 @@ describe('jobs', () => {
     expect(types).toEqual(['job.enqueued', 'job.started', 'job.completed']);
   });
 
-  it('lists page after page, and takes no more than asked', async () => {
+  it('lists page after page, up to the requested number', async () => {
     const { client } = await open();
     const requests = Array.from({ length: 7 }, (_, n) => jobRequest(double, { n }));
     const results = await client.enqueueMany(requests);
@@ -120,7 +120,7 @@ describe('jobs', () => {
     await expect(client.enqueueMany([jobRequest('no.such.type', {})], { atomic: true })).rejects.toThrow(ProblemError);
   });
 
-  it('ends a wait by time or signal, and leaves the job alone', async () => {
+  it('ends a wait by time or signal, and does not change the job', async () => {
     const { client } = await open();
     const later = await client.enqueue(double, { n: 1 }, { runAt: '2100-01-01T00:00:00Z' });
     await expect(client.jobs.wait(later, { waitMs: 50 })).rejects.toThrow(WaitTimeoutError);
@@ -210,7 +210,7 @@ describe('targets, schedules, operations', () => {
 });
 
 describe('a server that is not there', () => {
-  it('is a connection error that says whether anything may have happened', async () => {
+  it('is a connection error that says whether the request may have taken effect', async () => {
     const client = new LeaseholdClient({ url: `http://127.0.0.1:${await freePort()}`, apiKey: 'k', retryForMs: 0 });
     const error = await client.enqueue('x', {}).catch((caught: unknown) => caught);
     expect(error).toBeInstanceOf(ConnectionError);
@@ -218,7 +218,7 @@ describe('a server that is not there', () => {
     expect((error as Error).message).toMatch(/^The server cannot be reached, .*ECONNREFUSED/);
   });
 
-  it('is refused before anything is sent if the options are wrong', () => {
+  it('is not called if the options are invalid', () => {
     expect(() => new LeaseholdClient({ url: 'localhost', apiKey: 'k' })).toThrow(TypeError);
     expect(() => new LeaseholdClient({ url: 'http://x', apiKey: '' })).toThrow(TypeError);
   });

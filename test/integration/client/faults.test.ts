@@ -50,7 +50,7 @@ const everyFault = cycle(
   ] as const),
 );
 
-describe('behind a bad connection', () => {
+describe('over an unreliable connection', () => {
   it('makes exactly one job per call', async () => {
     const { client, direct, proxy } = await open();
     proxy.plan = everyFault;
@@ -108,7 +108,7 @@ describe('behind a bad connection', () => {
     expect(proxy.requests.filter(({ lastEventId }) => lastEventId !== undefined).length).toBeGreaterThan(2);
   });
 
-  it('continues a stream behind a position that was stored', async () => {
+  it('continues a stream after a stored position', async () => {
     const { client, direct } = await open();
     let position = '';
     for await (const message of client.events.stream()) {
@@ -141,7 +141,7 @@ describe('behind a bad connection', () => {
     expect(await waiting).toMatchObject({ status: 'SUCCESS', result: 'through' });
   });
 
-  it('repeats nothing that may have happened and is not safe to repeat', async () => {
+  it('does not repeat a request that may have taken effect and is not safe to repeat', async () => {
     const { client, direct, proxy } = await open();
     await direct.targets.pause('still');
     const { id } = await direct.enqueue(echo, {}, { targetId: 'still' });
@@ -159,7 +159,7 @@ describe('behind a bad connection', () => {
     expect(proxy.requests.length - before).toBe(3);
   });
 
-  it('throws the last refusal when its time is over', async () => {
+  it('throws the last refusal when its time limit has passed', async () => {
     const { client, proxy } = await open();
     proxy.plan = () => 'tooMany';
     const error = await client.enqueue(echo, {}, { retryForMs: 500 }).catch((caught: unknown) => caught);

@@ -231,7 +231,7 @@ describe.skipIf(!hasPython)('the Python client (needs python3)', () => {
     expect(await direct.jobs.list({ status: 'CANCELED' }).take(5)).toHaveLength(1);
   });
 
-  it('makes exactly one job per call behind a bad connection', async () => {
+  it('makes exactly one job per call over an unreliable connection', async () => {
     const { run, proxy, direct } = await open();
     proxy.plan = cycle(
       'dropRequest',
@@ -260,7 +260,7 @@ describe.skipIf(!hasPython)('the Python client (needs python3)', () => {
     });
   });
 
-  it('yields every event once over streams that are cut', async () => {
+  it('yields every event once over streams that are cut off', async () => {
     const { run, proxy, direct } = await open();
     expect(await run('follow()')).toBe(true);
     const ids: string[] = [];

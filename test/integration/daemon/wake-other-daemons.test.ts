@@ -53,7 +53,7 @@ test('a job that a drain requeues starts in another daemon', async () => {
   await stopped;
 });
 
-test('a lane that moves on while its daemon drains continues in another one', async () => {
+test('a lane that advances while its daemon drains continues in another one', async () => {
   const gate = useGate();
   const one = await start(gate.run);
   const [first, second] = await begin(one, [{ targetId: 'lane' }, { targetId: 'lane' }]);
@@ -96,7 +96,7 @@ test('the end of a job reaches the readers of streams, here and in another daemo
   for (const reader of readers) await reader.until((r) => r.events.some((m) => m.event === 'job:completed'));
 });
 
-test('a daemon whose notifications do not come back says what to set, and polls as often as without them', async () => {
+test('a daemon that does not receive its own notifications logs the remedy, and polls as often as without them', async () => {
   const { url } = await startProxy(context.url, { asPooler: true, dropsNotifications: true });
   const daemon = await startDaemon({ ...context, url });
   const readiness = async ({ url: origin }: Daemon) => {

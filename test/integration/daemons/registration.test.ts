@@ -28,7 +28,7 @@ function create(workerId: string, state: State = { running: 0, draining: false, 
   });
 }
 
-test('a daemon is listed while it lives, with what it does', async () => {
+test('a live daemon is listed with its running jobs', async () => {
   const state = { running: 3, draining: false, types: ['a', 'b'] };
   const daemon = create('d1', state);
   await daemon.start();
@@ -81,7 +81,7 @@ test('a restart whose clock went back takes the row over and stays alive', async
   await young.stop();
 });
 
-test('a process takes its row back from one of the same name that fell silent', async () => {
+test('a process takes its row back from a silent one of the same name', async () => {
   const first = create('d4', { running: 1, draining: false, types: [] });
   await first.start();
   const second = create('d4', { running: 2, draining: false, types: [] });
@@ -98,7 +98,7 @@ test('a process takes its row back from one of the same name that fell silent', 
   await first.stop();
 });
 
-test('is for operators only', async () => {
+test('the list is for operators only', async () => {
   const key = await app.keyFor(context.tenant.id);
   expect((await app.request('GET', '/api/admin/workers', { key })).status).toBe(403);
 });

@@ -35,25 +35,22 @@ test('all statements are one transaction, in the order in which they were sent',
   expect(await read()).toEqual([1, 2, 3]);
 });
 
-test.each([0, 1, 2])(
-  'if statement %i of three fails, nothing of them is kept, and its error is the one that is told',
-  async (bad) => {
-    const { db, table, read } = await open();
-    const insert = `insert into ${table} (n) values ($1)`;
-    const failing = db.pipelinedTransaction((tx) =>
-      Promise.all([0, 1, 2].map((n) => tx.query(insert, [n === bad ? 100 : n], 'prepared'))),
-    );
-    expect(sqlState(await failing.catch((error: unknown) => error))).toBe('23514');
-    expect(await read()).toEqual([]);
-    // The connection is as good as before.
-    await db.pipelinedTransaction((tx) => tx.query(insert, [7], 'prepared'));
-    expect(await read()).toEqual([7]);
-    expect(db.pool.totalCount).toBe(1);
-  },
-);
+test.each([0, 1, 2])('if statement %i of three fails, all are rolled back, and its error is thrown', async (bad) => {
+  const { db, table, read } = await open();
+  const insert = `insert into ${table} (n) values ($1)`;
+  const failing = db.pipelinedTransaction((tx) =>
+    Promise.all([0, 1, 2].map((n) => tx.query(insert, [n === bad ? 100 : n], 'prepared'))),
+  );
+  expect(sqlState(await failing.catch((error: unknown) => error))).toBe('23514');
+  expect(await read()).toEqual([]);
+  // The connection is as good as before.
+  await db.pipelinedTransaction((tx) => tx.query(insert, [7], 'prepared'));
+  expect(await read()).toEqual([7]);
+  expect(db.pool.totalCount).toBe(1);
+});
 
 test.each(['pipelinedTransaction', 'transaction'] as const)(
-  '%s tells what failed, not that something had failed before',
+  '%s reports the first error, not that the transaction had failed before',
   async (way) => {
     const { db, table } = await open();
     const insert = `insert into ${table} (n) values ($1)`;
@@ -64,7 +61,7 @@ test.each(['pipelinedTransaction', 'transaction'] as const)(
   },
 );
 
-test('a name that the server never learned is forgotten without asking it', async () => {
+test('a statement that the server refused to prepare is dropped without a DEALLOCATE', async () => {
   const { db, table } = await open();
   const failing = `insert into ${table} (n) values (100)`;
   const refused = (n: number) => `select $1::int as n /* refused ${n} */`;
@@ -104,7 +101,7 @@ test('a connection that is cut in between leaves nothing behind', async () => {
   expect(await read()).toEqual([3]);
 });
 
-test('what comes after the COMMIT is refused instead of being a transaction of its own', async () => {
+test('a statement after the COMMIT is refused instead of being its own transaction', async () => {
   const { db, table, read } = await open();
   const insert = `insert into ${table} (n) values ($1)`;
   const late = db.pipelinedTransaction(async (tx) => {
@@ -116,7 +113,7 @@ test('what comes after the COMMIT is refused instead of being a transaction of i
 });
 
 // Plans are kept neither behind a pooler nor on a cluster.
-test.skipIf(process.env.TEST_POOLER_URL || citusCluster())('what is set for it ends with it', async () => {
+test.skipIf(process.env.TEST_POOLER_URL || citusCluster())('settings of the transaction end with it', async () => {
   const { db } = await open();
   const settings = `select current_setting('plan_cache_mode') as plans, current_setting('enable_seqscan') as scans`;
   const within = await db.pipelinedTransaction((tx) => tx.query(settings));
@@ -124,7 +121,7 @@ test.skipIf(process.env.TEST_POOLER_URL || citusCluster())('what is set for it e
   expect(await db.query(settings)).toEqual([{ plans: 'force_custom_plan', scans: 'on' }]);
 });
 
-test('a pooler is given nothing to remember', async () => {
+test('behind a pooler no session state is left', async () => {
   const { db, table, read } = await open((await startProxy(context.url, { asPooler: true })).url);
   const insert = `insert into ${table} (n) values ($1)`;
   for (let n = 0; n < 5; n++) {
@@ -140,7 +137,7 @@ test('a pooler is given nothing to remember', async () => {
   expect(await db.query('select name from pg_prepared_statements')).toEqual([]);
 });
 
-test('statements of any transaction keep the order in which they were asked for, on a new connection too', async () => {
+test('statements of a transaction keep their order, also on a new connection', async () => {
   const { db, table, read } = await open();
   const insert = `insert into ${table} (n) values ($1)`;
   // The first of them asks what it leads to, the second needs not know: it may not overtake.

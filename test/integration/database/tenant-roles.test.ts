@@ -35,7 +35,7 @@ function open(options: { url?: string; poolMax?: number } = {}): Database {
 const countJobs = (db: Pick<Database, 'query'>, schema: Schema) => db.query(`select count(*) from ${schema}.jobs`);
 
 describe.skipIf(isCluster)('a statement for one tenant', () => {
-  test('that names another one is refused, alone and in a transaction', async () => {
+  test('is refused if it names another tenant, alone and in a transaction', async () => {
     const db = open();
     const ours = db.forTenant(context.schema);
     await expect(countJobs(ours, other)).rejects.toEqual(refused);
@@ -52,7 +52,7 @@ describe.skipIf(isCluster)('a statement for one tenant', () => {
     ).rejects.toEqual(refused);
   });
 
-  test('that names its own runs, whatever ran on the connection before', async () => {
+  test('runs if it names its own schema, whatever ran on the connection before', async () => {
     const db = open();
     const role = async (of: Pick<Database, 'query'>, schema: Schema) =>
       (await of.query<{ role: string }>(`select current_user as role from ${schema}.migrations limit 1`))[0]?.role;
@@ -73,7 +73,7 @@ describe.skipIf(isCluster)('a statement for one tenant', () => {
     expect(await role(db, context.schema)).toBe(own);
   });
 
-  test.skipIf(noSessions)('costs no further statement while the tenant stays the same', async () => {
+  test.skipIf(noSessions)('costs no additional statement while the tenant stays the same', async () => {
     const db = open();
     const ours = db.forTenant(context.schema);
     for (const schema of [other, context.schema]) await countJobs(db.forTenant(schema), schema);
@@ -141,14 +141,14 @@ describe.skipIf(isCluster)('a role', () => {
     expect(await exists(role)).toBe(false);
   });
 
-  test('that lost its rights, as in a restored backup, gets them again', async () => {
+  test('gets its rights again if it lost them, as in a restored backup', async () => {
     const role = await roleOf(other);
     await context.db.query(`revoke all on all tables in schema ${other} from "${role}"`);
     await context.db.query(`revoke all on schema ${other} from "${role}"`);
     await expect(countJobs(open().forTenant(other), other)).resolves.toHaveLength(1);
   });
 
-  test.skipIf(noSessions)('that is dropped while it is in use is made again', async () => {
+  test.skipIf(noSessions)('is created again if it is dropped while in use', async () => {
     const slug = `d${randomBytes(4).toString('hex')}`;
     const { schema } = await addTenant(context.db, slug);
     const db = open();
@@ -164,7 +164,7 @@ describe.skipIf(isCluster)('a role', () => {
   });
 
   // A pooler logs in with the user of its configuration.
-  test.skipIf(noSessions)('that may not be created is not needed: statements run as before', async () => {
+  test.skipIf(noSessions)('is optional: without the right to create it, statements run as before', async () => {
     const user = `plain_${randomBytes(4).toString('hex')}`;
     await context.db.query(`create role ${user} login password 'x'`);
     onTestFinished(async () => {

@@ -10,7 +10,7 @@ import { addJobs, reread } from '../../support/jobs.ts';
 import { startPrivateServer } from '../../support/postgres/private-server.ts';
 import { restoreBackup } from '../../support/postgres/standby.ts';
 
-test('a restored backup runs: jobs that ran are recovered, in the order of their lane', async () => {
+test('a restored backup runs: interrupted jobs are recovered, in the order of their lane', async () => {
   const primary = await startPrivateServer();
   let isRestored = false;
   const finished: string[] = [];

@@ -18,7 +18,7 @@ async function storedOf({ id }: { id: string }): Promise<string[]> {
   return phases.map(({ kind, name, status }) => `${kind} ${name} ${status}`);
 }
 
-test('a type that changed between run and phases, or lost a completed phase, is named', async () => {
+test('an error names a type that changed between run and phases, or lost a completed phase', async () => {
   const type = 'test.changed';
   const stop = () => {
     throw new Error('stop');

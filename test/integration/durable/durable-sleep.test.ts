@@ -68,7 +68,7 @@ async function advance(job: Pick<Job, 'id'>, duration: Duration): Promise<void> 
   await context.db.query(`update ${context.schema}.jobs set run_at = run_at - ${earlier} where id = $1`, values);
 }
 
-test('a sleeping job has no lease and no slot, costs no attempt, says what it waits for, and wakes first in its lane', async () => {
+test('a sleeping job has no lease and no slot, costs no attempt, shows its wait, and wakes first in its lane', async () => {
   const { daemon, runs, enqueue } = await start();
   const job = await enqueue('nap', { targetId: 'nap', maxAttempts: 1, expiresInSeconds: 3600 });
   const behind = await enqueue('quick', { targetId: 'nap' });
@@ -101,7 +101,7 @@ test('a sleeping job has no lease and no slot, costs no attempt, says what it wa
   await checkInvariants(context);
 });
 
-test('the daemon wakes a job by itself when its time has come', async () => {
+test('the daemon wakes a job when its time has come', async () => {
   const { enqueue, daemon } = await start();
   const job = await becomes(await enqueue('nap'), 'WAITING');
   await advance(job, parseDuration('3d') - 500);
@@ -129,7 +129,7 @@ test('with whileWaiting release the lane continues, and the job comes back first
   await checkInvariants(context);
 });
 
-test('a handler that catches the suspension is suspended all the same', async () => {
+test('a handler that catches the suspension is suspended anyway', async () => {
   const { enqueue } = await start();
   const job = await becomes(await enqueue('stubborn'), 'WAITING');
   expect(job.result).toBeNull();
@@ -183,7 +183,7 @@ test('the deadline of a job stands still while it waits', async () => {
   expect(movedMs).toBeGreaterThanOrEqual(3_600_000);
 });
 
-test('a request to stop that came before the suspension decides', async () => {
+test('a stop request that came before the suspension decides', async () => {
   await addJob(context, { type: 'asked' });
   const job = (await claim(context, { types: ['asked'] })).jobs[0]!;
   await pauseJob(context.db, context.schema, by(job));

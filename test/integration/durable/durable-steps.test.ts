@@ -63,7 +63,7 @@ async function wakeNow(job: Pick<Job, 'id'>): Promise<void> {
   running.daemon.signals.workAvailable(context.tenant);
 }
 
-test('steps run once over a wait, a retry and a resume, and return what they returned first', async () => {
+test('steps run once over a wait, a retry and a resume, and return their first results', async () => {
   const job = await enqueue('once', async ({ step, sleepFor, job }, ran) => {
     const a = await step('a', () => ({ at: ran('a'), left: undefined }));
     await sleepFor('3d');
@@ -107,7 +107,7 @@ test('a crash after a step does not run it again, and a lost lease cannot store 
   expect(await listPhases(context.db, context.schema, job.id)).toHaveLength(1);
 });
 
-test('a name twice, a changed order and a missing call are errors that name what changed', async () => {
+test('errors name a repeated name, a changed order and a missing call', async () => {
   const twice = await enqueue('twice', async ({ step }) => {
     await step('a', () => 1);
     await step('a', () => 2);
@@ -191,7 +191,7 @@ test('a failure that the handler caught is thrown again after a wait; one that f
   await checkInvariants(context);
 });
 
-test('tries and the time limit of a step; calls at the same time', async () => {
+test('a step has tries and a time limit, and calls may be concurrent', async () => {
   const job = await enqueue('tries', async ({ step }, ran) => {
     const retried = await step(
       'flaky',

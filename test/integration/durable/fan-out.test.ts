@@ -179,7 +179,7 @@ const allAre = (parent: Job, wanted: string) =>
     expect(new Set((await childrenOf(parent)).map(({ status }) => status))).toEqual(new Set([wanted])),
   );
 
-test('children run once, at most so many unfinished at a time, and their results come in order', async () => {
+test('children run once, with a limit of unfinished ones, and their results come in order', async () => {
   const job = await enqueue('fan', { count: 12, concurrency: 3, targets: true });
   const done = await becomes(job, 'SUCCESS');
   expect(done.result).toEqual({ results: Array.from({ length: 12 }, (_, n) => n * 2) });
@@ -201,7 +201,7 @@ test('children run once, at most so many unfinished at a time, and their results
   await checkInvariants(context);
 });
 
-test('a thousand children', async () => {
+test('a call waits for a thousand children', async () => {
   const job = await enqueue('fan', { count: 1000, concurrency: 100, child: 'quick' });
   const done = await becomes(job, 'SUCCESS');
   expect(done.result).toEqual({ results: Array.from({ length: 1000 }, (_, n) => n) });
@@ -226,7 +226,7 @@ test('the first failure ends the call; after a person has repaired the child the
   await checkInvariants(context);
 });
 
-test('all settled: the call returns how each child ended', async () => {
+test('with all settled, the call returns how each child ended', async () => {
   const done = await becomes(await enqueue('settle'), 'SUCCESS');
   expect(done.result).toMatchObject([
     { status: 'succeeded', result: 2 },
@@ -255,7 +255,7 @@ test('waitForChildren waits for those that were enqueued since the last such cal
   expect(await openEdges(done)).toBe(0);
 });
 
-test('a run that ends after it has enqueued its children: the next one finds them', async () => {
+test('the run after one that ended with its children enqueued finds them', async () => {
   crashes = 1;
   const retry = { kind: 'fixed', delaySeconds: 0, maxDelaySeconds: 0, jitter: 0 };
   const job = await enqueue('crashes', {}, { maxAttempts: 2, retry });
@@ -298,7 +298,7 @@ test('pause and resume of a waiting parent; a pause of a child that waits for it
   await allAre(job, 'CANCELED');
 });
 
-test('no items, another number of items in the next run, and results that are too large', async () => {
+test('no items, a different number of items in the next run, and results that are too large', async () => {
   expect((await becomes(await enqueue('none'), 'SUCCESS')).result).toEqual([]);
   const changed = await becomes(await enqueue('changes'), 'ERROR');
   expect(changed.error).toMatchObject({ code: 'STEP_ORDER_CHANGED', message: expect.stringContaining('1 children') });

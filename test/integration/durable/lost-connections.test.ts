@@ -34,7 +34,7 @@ const statements = {
   load: /"waitsUntil"/,
 };
 
-test('calls whose answers are lost with their connections are made again, and stored once', async () => {
+test('calls whose answers are lost with their connections are repeated, and stored once', async () => {
   const { proxy, url } = await openProxy();
   let steps = 0;
   const cut = (call: keyof typeof statements) => proxy.treat(statements[call], 'dropAnswer');

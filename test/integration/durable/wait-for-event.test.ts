@@ -102,7 +102,7 @@ async function advance(job: Pick<Job, 'id'>, seconds: number): Promise<void> {
   running.daemon.workers.dueIn(context.tenant.slug, 0);
 }
 
-test('the event with the wanted data wakes the job, which had no lease; others keep waiting', async () => {
+test('an event with the required data wakes the job, which had no lease; other jobs keep waiting', async () => {
   const one = await enqueue('paid', { event: 'invoice.paid', match: { invoice: { id: 7 } }, timeoutSeconds: 3600 });
   const other = await enqueue('paid', { event: 'invoice.paid', match: { invoice: { id: 8 } } });
   const waiting = await becomes(one, 'WAITING');
@@ -130,7 +130,7 @@ test('the event with the wanted data wakes the job, which had no lease; others k
   await checkInvariants(context);
 });
 
-test('an event that came before the wait is returned at once, one from before the job is not', async () => {
+test('an event that arrived before the wait is returned at once, but not one from before the job', async () => {
   await send('early', 'too early');
   let open = () => {};
   gates.set('early', new Promise((resolve) => (open = resolve)));
@@ -182,7 +182,7 @@ test('events that race with waits reach every job once', async () => {
   await checkInvariants(context);
 });
 
-test('two waits of one job get two events, in the order in which they came', async () => {
+test('two waits of one job get two events, in the order of their arrival', async () => {
   const job = await becomes(await enqueue('twice'), 'WAITING');
   expect((await send('tick', 1, 't1')).replayed).toBe(false);
   const again = await send('tick', 1, 't1');
@@ -201,7 +201,7 @@ test('two waits of one job get two events, in the order in which they came', asy
   expect((await becomes(both, 'SUCCESS')).result).toEqual(['x', 'y']);
 });
 
-test('without an event in time the call returns undefined; a later event does not change that', async () => {
+test('the call returns undefined if no event arrives in time; a later event does not change that', async () => {
   const job = await becomes(await enqueue('paid', { event: 'slow', timeoutSeconds: 60, fails: true }), 'WAITING');
   await advance(job, 61);
   await becomes(job, 'ERROR');
@@ -277,7 +277,7 @@ test('a crash after the event, and one while the event is delivered', async () =
   await finish(context, await reread(context, job));
 });
 
-test('a deploy may change what an open wait wants; the drained daemon leaves the job waiting', async () => {
+test('a deploy may change the condition of an open wait; the drained daemon leaves the job waiting', async () => {
   const version = (match: Record<string, unknown>, event = 'deploy') =>
     defineJob({
       type: 'deployed',

@@ -38,7 +38,7 @@ async function create(options: Partial<LeaseholdOptions> = {}) {
 
 const read = async (id: string, schema = context.schema) => findJob(context.db, schema, id);
 
-test('runs jobs between start and stop, and leaves the process to its host', async () => {
+test('runs jobs between start and stop, and leaves signals and exit to its host', async () => {
   const signals = ['SIGTERM', 'SIGINT', 'SIGHUP', 'uncaughtException', 'unhandledRejection', 'exit', 'warning'];
   // pino has one for all loggers of the process, for as long as the garbage collector leaves any.
   const listeners = () =>
@@ -66,7 +66,7 @@ test('enqueues without a start, and wakes the process that runs jobs', async () 
   await eventually(async () => expect((await read(handle.id))?.status).toBe('SUCCESS'));
 });
 
-test('several instances in one process run the jobs of their own', async () => {
+test('several instances in one process each run their own jobs', async () => {
   const other = defineJob({ type: 'other', run: () => 'other' });
   const [first, second] = [await create(), await create({ jobs: [other] })];
   await Promise.all([first.start(), second.start()]);
@@ -77,7 +77,7 @@ test('several instances in one process run the jobs of their own', async () => {
   await succeeded((await second.enqueue(tenant, other, {})).id);
 });
 
-test('creates the tenants that are wanted, once', async () => {
+test('creates the missing tenants, once', async () => {
   const [first, second] = [await create({ tenants: ['wanted'] }), await create({ tenants: ['wanted'] })];
   await Promise.all([first.start(), second.start()]);
   const { slug } = (await first.tenants.list()).find((one) => one.slug === 'wanted') ?? {};
@@ -86,7 +86,7 @@ test('creates the tenants that are wanted, once', async () => {
   await expect(first.enqueue('wanted', greet, { name: 'E' })).rejects.toMatchObject({ code: 'QUEUE_FULL' });
 });
 
-test('refuses what it cannot do, and says why', async () => {
+test('refuses invalid calls with a reason', async () => {
   await expect(createLeasehold({ databaseUrl: '' })).rejects.toThrow('needs a databaseUrl or a pool');
   await expect(create({ settings: { leaseSeconds: 1 } })).rejects.toThrow('LEASE_SECONDS=1 is not allowed');
   await expect(create({ settings: { leaseSecond: 1 } as never })).rejects.toThrow('leaseSecond is not a setting');
@@ -126,7 +126,7 @@ test('a stop ends a start that waits for its database', async () => {
   await starting;
 });
 
-test('takes the address of a pool of the host, and leaves its connections alone', async () => {
+test('uses the address of a pool of the host, but not its connections', async () => {
   const url = new URL(context.url);
   const [user, password] = [decodeURIComponent(url.username), decodeURIComponent(url.password)];
   const address = { host: url.hostname, port: Number(url.port), user, password, database: url.pathname.slice(1) };
@@ -168,7 +168,7 @@ test('listeners get the events of all tenants and processes, in order, and may f
   expect(own()).toHaveLength(2);
 });
 
-test('a copy of a job can be kept before it is deleted, and none is deleted without it', async () => {
+test('a job is deleted only after its copy was kept', async () => {
   const { tenant: kept, schema } = await addTenant(context.db, 'kept');
   const seen: string[] = [];
   let fails = true;
@@ -219,7 +219,7 @@ test('payloads are typed by the definition', async () => {
     .toEqualTypeOf<{ at: unknown }>();
 });
 
-test('settings are those of the table, but for what the host decides', () => {
+test('settings are those of the table, except those that the host decides', () => {
   type HostDecides = 'host' | 'port' | 'databaseUrl' | 'dataDir' | 'handlers' | 'demoTenant';
   type Wanted = { -readonly [K in keyof Omit<Config, HostDecides>]?: Config[K] | undefined };
   expectTypeOf<LeaseholdSettings>().toEqualTypeOf<Wanted>();

@@ -37,7 +37,7 @@ const post = (body: unknown): RequestInit => ({
   body: JSON.stringify(body),
 });
 
-test('below a prefix, with the sign-in of the host and after its parsers', async () => {
+test('the router works below a prefix, with the sign-in of the host and after its parsers', async () => {
   const app = express();
   app.use(express.json());
   app.use('/ops/leasehold', leasehold.router({ authorize: signedIn() }));
@@ -104,7 +104,7 @@ test('the host decides about the tenant, the scopes and who is refused', async (
   expect(await statusOf('/api/jobs', { headers: { Authorization: `Bearer ${key}` } })).toBe(401);
 });
 
-test('without a sign-in of the host it takes API keys, and read-only it changes nothing', async () => {
+test('without a sign-in of the host, the router accepts API keys; read-only, it changes nothing', async () => {
   const { key } = await leasehold.tenants.create('readers');
   const app = express();
   app.use('/all', leasehold.router());
@@ -123,7 +123,7 @@ test('without a sign-in of the host it takes API keys, and read-only it changes 
   expect((await ask('/read/livez')).status).toBe(200);
 });
 
-test('a request that falls through keeps the prototypes of the host', async () => {
+test('a request that the router does not answer keeps the prototypes of the host', async () => {
   const app = express();
   const names: unknown[] = [];
   app.use((request, response, next) => {

@@ -48,7 +48,7 @@ async function begin(isolation = ''): Promise<pg.PoolClient> {
 const statusOf = async (id: string) => (await findJob(context.db, context.schema, id))?.status;
 const succeeds = (id: string) => eventually(async () => expect(await statusOf(id)).toBe('SUCCESS'));
 
-test('a job exists with the commit, and runs', async () => {
+test('a job exists after the commit, and runs', async () => {
   const tx = await begin();
   const plain = await worker.enqueue('acme', noop, { n: 1 }, { tx });
   const inLane = await worker.enqueue('acme', phased, { n: 2 }, { tx, targetId: 'desk', author: 'ada' });
@@ -98,7 +98,7 @@ test('an open transaction blocks nothing, not even its own lane', async () => {
   await succeeds(fresh.id);
 });
 
-test('what is enqueued after the commit stands behind it', async () => {
+test('a job that is enqueued after the commit is behind it in the lane', async () => {
   const { schema, tenant } = await addTenant(context.db, 'ordered');
   const sender = await createLeasehold({ databaseUrl: context.url, jobs: [noop], logger: false });
   onTestFinished(() => sender.stop());
@@ -140,7 +140,7 @@ test('a job that is paused before it entered its lane holds it', async () => {
   expect(await queueDueJobs(context.db, schema, 'test')).toBe(0);
 });
 
-test('the same key is one job, whichever transaction was first', async () => {
+test('the same key is one job, whichever transaction commits first', async () => {
   const [one, two] = [await begin(), await begin()];
   const options = { targetId: 'once', idempotencyKey: 'once' };
   const first = await worker.enqueue('acme', noop, { n: 1 }, { ...options, tx: one });
@@ -157,7 +157,7 @@ test('the same key is one job, whichever transaction was first', async () => {
   await succeeds(first.id);
 });
 
-test('of several jobs all are enqueued or none, inside a transaction and without one', async () => {
+test('several jobs are all enqueued or none, inside a transaction and without one', async () => {
   await worker.enqueue('acme', noop, { n: 0 }, { idempotencyKey: 'used' });
   const first = { job: noop, payload: { n: 1 }, idempotencyKey: 'unused', targetId: 'whole' };
   const jobs = [first, { job: noop, payload: { n: 2 }, idempotencyKey: 'used' }];
@@ -170,7 +170,7 @@ test('of several jobs all are enqueued or none, inside a transaction and without
   for (const { id } of made) await succeeds(id);
 });
 
-test('max_queued counts what the transaction has enqueued', async () => {
+test('max_queued counts the jobs of the transaction', async () => {
   await addTenant(context.db, 'limited');
   const sender = await createLeasehold({ databaseUrl: context.url, jobs: [noop], logger: false });
   onTestFinished(() => sender.stop());
@@ -216,7 +216,7 @@ test('takes the transaction of Kysely', async () => {
   expect(await context.db.query(`select 1 from ${context.schema}.jobs where client_request_id = 'kysely'`)).toEqual([]);
 });
 
-test('refuses what is no transaction', async () => {
+test('refuses an object that is not a transaction', async () => {
   await expect(worker.enqueue('acme', noop, {}, { tx: pool })).rejects.toThrow('tx is a pool');
   const client = await pool.connect();
   onTestFinished(() => client.release());

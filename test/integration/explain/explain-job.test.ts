@@ -32,7 +32,7 @@ const by = (jobId: string) => ({ jobId, actor: 'test', author: 'ann', reason: 'b
 const error = { code: 'HANDLER_ERROR', message: 'disk full' };
 
 describe('why a job is not running', () => {
-  it('names the running job ahead, then the hold it becomes, with who, since when and what to do', async () => {
+  it('names the running job ahead, then its hold, with author, time and actions', async () => {
     const targetId = 'behind';
     const first = await addJob(context, { targetId });
     const second = await addJob(context, { targetId });
@@ -52,7 +52,7 @@ describe('why a job is not running', () => {
     expect((await why(first)).reasons).toMatchObject([{ code: 'HELD', detail: expect.stringContaining('disk full') }]);
   });
 
-  it('says what a waiting job waits for and until when', async () => {
+  it('describes the wait of a waiting job, and its end', async () => {
     const until = '2199-01-01T00:00:00.000000Z';
     const first = await addJob(context, { targetId: 'asleep' });
     const second = await addJob(context, { targetId: 'asleep' });
@@ -68,7 +68,7 @@ describe('why a job is not running', () => {
     ]);
   });
 
-  it('says who paused the target, why and until when', async () => {
+  it('names the author, reason and end of a paused target', async () => {
     const job = await addJob(context, { targetId: 'a/b' });
     const until = '2199-01-01T00:00:00.000000Z';
     await pauseTarget(context.db, context.schema, {
@@ -121,13 +121,13 @@ describe('why a job is not running', () => {
     expect(reasons.at(-1)).toMatchObject({ code: 'BEHIND_MORE', detail: expect.stringContaining('14 more') });
   });
 
-  it('says that a finished job is finished', async () => {
+  it('reports that a finished job is finished', async () => {
     const job = await addJob(context, {});
     await cancelJob(context.db, context.schema, by(job.id));
     expect(await codes(job)).toEqual(['FINISHED']);
   });
 
-  it('names what is missing outside the lane', async () => {
+  it('names missing daemons, handlers and slots outside the lane', async () => {
     const job = await addJob(context, { costUnits: 3 });
     expect(await codes(job)).toEqual([]);
     expect(await codes(job, { tenant: { ...context.tenant, status: 'SUSPENDED' } })).toEqual(['TENANT_SUSPENDED']);
@@ -152,7 +152,7 @@ describe('why a job is not running', () => {
     expect(await codes(job, { capacities: [{ ...full, used: 2, reservation: kept }] })).toEqual(['CAPACITY']);
   });
 
-  it('counts what the tenant runs on each daemon', async () => {
+  it('counts the jobs of the tenant on each daemon', async () => {
     await addJob(context, {});
     await addJob(context, {});
     await claim(context, { owner: 'd1' });
@@ -161,7 +161,7 @@ describe('why a job is not running', () => {
     expect(await codes(job, { tenantConcurrency: 1, daemons: [daemon, { ...daemon, id: 'd2' }] })).toEqual([]);
   });
 
-  it('says when no remote worker has asked lately', async () => {
+  it('reports that no remote worker has claimed recently', async () => {
     const job = await addJob(context, { remote: true });
     expect(await codes(job, { daemons: [] })).toEqual(['NO_WORKER']);
   });

@@ -147,7 +147,7 @@ describe('a hostile value', () => {
     expect(sent).toBeGreaterThan(1500);
   });
 
-  it('in a path or a query neither', async () => {
+  it('in a path or a query has no effect either', async () => {
     const failures: string[] = [];
     const seen = new Map<string, number>();
     const tasks = operations.flatMap((operation) =>
@@ -196,7 +196,7 @@ describe('a body', () => {
     expect(await answerToUnfinished(running.daemon.url, request)).toMatch(/^HTTP\/1\.1 413 /);
   });
 
-  it('that never ends takes no turn of the tenant, and neighbours are served', async () => {
+  it('that never ends takes no turn of the tenant, and other tenants are served', async () => {
     const request = unfinished(operationOf('createJob'), { 'content-length': '1000' }, '{"type":');
     const sockets = Array.from({ length: 100 }, () => beginRequest(running.daemon.url, request));
     for (const socket of sockets) socket.on('error', () => {});
@@ -259,7 +259,7 @@ describe('an address inside the network', () => {
   });
 });
 
-describe('a tenant with fifty times the jobs', () => {
+describe('a tenant with fifty times as many jobs', () => {
   it('takes its share of the slots and no more', async () => {
     const post = async (key: string, path: string, body: unknown) =>
       expect((await send('POST', path, key, body)).status).toBe(201);
@@ -277,7 +277,7 @@ describe('a tenant with fifty times the jobs', () => {
 });
 
 describe('the log', () => {
-  it('holds no key, signing secret, password of the database or payload, also when things go wrong', async () => {
+  it('has no key, signing secret, database password or payload, even after errors', async () => {
     const marker = 'canary-in-a-payload';
     const { body: made } = await send('POST', '/api/keys', attacker.key, { name: 'canary', scopes: ['read'] });
     const { body: shown } = await send('GET', '/api/webhooks/secret', attacker.key);

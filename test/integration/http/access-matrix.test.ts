@@ -150,7 +150,7 @@ describe('a caller without a valid key', () => {
 });
 
 describe('a caller of another tenant', () => {
-  it.each(scopes)('with the scope %s passes where it is enough, and reaches nothing of the victim', async (scope) => {
+  it.each(scopes)('passes with the scope %s if it is enough, and reaches nothing of the victim', async (scope) => {
     const before = await victimRows();
     const { text } = await keyOf(neighbourId, [scope]);
     await outcomes(text, ({ access }) =>
@@ -159,7 +159,7 @@ describe('a caller of another tenant', () => {
     expect(await victimRows()).toEqual(before);
   });
 
-  it('gets 404 for everything that a path names, unless it names something of its own', async () => {
+  it('gets 404 for every id in a path, unless the id is its own', async () => {
     const { text } = await keyOf(neighbourId, scopes);
     const named = operations.filter(
       ({ access, method, path }) =>
@@ -174,7 +174,7 @@ describe('a caller of another tenant', () => {
     }
   });
 
-  it('would read the victim if it had its key: the ids are right', async () => {
+  it('would read the victim with its key: the ids are correct', async () => {
     const { text } = await keyOf(victim.tenant.id, scopes);
     for (const operation of operations) {
       if (operation.method !== 'GET' || typeof operation.access === 'string' || !operation.path.includes('{')) continue;
@@ -187,7 +187,7 @@ describe('a caller of another tenant', () => {
 });
 
 describe('a suspended tenant', () => {
-  it('may read, and finish what runs, but change nothing else', async () => {
+  it('may read, and finish running jobs, but change nothing else', async () => {
     const { text } = await keyOf(suspendedId, scopes);
     expect(operations.filter(({ allowedWhileSuspended }) => allowedWhileSuspended).length).toBeGreaterThan(0);
     await outcomes(text, ({ method, access, allowedWhileSuspended }) => {
@@ -198,7 +198,7 @@ describe('a suspended tenant', () => {
 });
 
 describe('an operator', () => {
-  it("is refused by every route of a tenant: it has no tenant's data", async () => {
+  it('is refused by every route of a tenant', async () => {
     const ofTenants = operations.filter(({ access }) => access !== 'public' && access !== 'operator');
     expect(ofTenants.length).toBeGreaterThan(50);
     for (const operation of ofTenants) {
@@ -226,7 +226,7 @@ describe('a public route', () => {
 });
 
 describe('the hosted form of a question', () => {
-  it('is for whoever has the link, with any key or none; a link that was changed or revoked shows and changes nothing', async () => {
+  it('opens for everybody who has the link, with any key or none; an altered or revoked link shows and changes nothing', async () => {
     const { url } = running.daemon;
     const { text: ownKey } = await keyOf(victim.tenant.id, scopes);
     const { text: otherKey } = await keyOf(neighbourId, scopes);

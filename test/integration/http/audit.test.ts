@@ -9,7 +9,7 @@ const app = useApp(context, () => ({
   logger: pino({ level: 'trace' }, { write: (line: string) => lines.push(line) }),
 }));
 
-it('logs who changed what, and never a key', async () => {
+it('logs the author of each change, and never a key', async () => {
   const made = await app.request('POST', '/api/admin/tenants', { key: adminKey, body: { slug: 'watched' } });
   const key = made.body.key.key;
   await app.request('GET', `/api/keys?token=${key}`, { key });

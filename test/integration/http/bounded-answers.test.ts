@@ -44,7 +44,7 @@ async function pages(path: string, list: string): Promise<{ id?: string; job_id?
 }
 
 describe('a claim', () => {
-  it('takes fewer jobs when their payloads are large, and says that there are more', async () => {
+  it('takes fewer jobs if their payloads are large, and reports that there are more', async () => {
     const ofType = { ...request, types: ['free'] };
     for (let n = 0; n < many; n++) await addJob(control, { type: 'free', payload: large });
     const first = await claimJobs(control.db, control.schema, ofType);
@@ -58,7 +58,7 @@ describe('a claim', () => {
     expect(ids.size).toBe(many);
   });
 
-  it('that continues lanes takes fewer too, and leaves the others to the next', async () => {
+  it('that starts the next jobs of lanes takes fewer too, and leaves the others to the next claim', async () => {
     const lanes = Array.from({ length: many }, (_, n) => `lane-${n}`);
     const ofType = { ...request, types: ['laned'] };
     for (const targetId of lanes) await addJob(control, { type: 'laned', targetId });
@@ -83,7 +83,7 @@ describe('a claim', () => {
     expect(taken).toBe(many);
   });
 
-  it('of a remote worker takes fewer as well', async () => {
+  it('of a remote worker takes fewer too', async () => {
     for (let n = 0; n < many; n++) await addJob(control, { payload: large, queue: 'far', remote: true });
     const body = { addon_id: 'far', worker_id: 'w1', limit: 100 };
     const ids = new Set<string>();
@@ -108,7 +108,7 @@ describe('a list', () => {
     expect(new Set(scheduler.flat().map((job) => job.job_id)).size).toBe(many);
   });
 
-  it('of schedules does', async () => {
+  it('of schedules comes in pages too', async () => {
     for (let n = 0; n < many; n++) {
       const job = { type: 'demo.echo', payload: large };
       const made = await control.post('/api/schedules', { name: `s${n}`, cron: '0 0 1 1 *', job });
@@ -119,7 +119,7 @@ describe('a list', () => {
     expect(found.flat().map((schedule) => schedule.name)).toEqual(Array.from({ length: many }, (_, n) => `s${n}`));
   });
 
-  it('of events and of log lines does', async () => {
+  it('of events and of log lines comes in pages too', async () => {
     const job = await addJob(control);
     await control.db.query(
       `insert into ${control.schema}.events (type, job_id, actor, data)
@@ -149,7 +149,7 @@ describe('a list', () => {
 });
 
 describe('a job', () => {
-  it('shows its last phases, and how many there are', async () => {
+  it('shows its last phases, and their total number', async () => {
     const read = async (insert: string) => {
       const { id } = await addJob(control);
       await control.db.query(

@@ -44,7 +44,7 @@ it('is served under any prefix, with the prefix as its base', async () => {
   expect((await fetch(`${url}/ops/jobs/elsewhere`)).status).toBe(404);
 });
 
-it('is left out where it was not built', () => {
+it('is not served if it was not built', () => {
   expect(dashboardPages(undefined)).toEqual([]);
   expect(dashboardPages('/nowhere')).toEqual([]);
 });

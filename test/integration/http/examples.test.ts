@@ -39,7 +39,7 @@ interface Document {
 /** Answers without a body, or whose body is a document or stream of its own. */
 const withoutExample = ['getOpenApi'];
 
-it('accepts the example request of every operation, and answers as its example does', async () => {
+it('accepts the example request of every operation, and its answer matches the example', async () => {
   const { url } = running.daemon;
   const { text: key } = await createApiKey(context.db, {
     tenantId: context.tenant.id,

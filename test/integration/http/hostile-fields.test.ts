@@ -76,7 +76,7 @@ describe('a time that Postgres refuses', () => {
     }
   });
 
-  it('is not refused just because it is far away', async () => {
+  it('is accepted if it is only far away', async () => {
     for (const time of ['0001-01-01T00:00:00Z', '9999-12-31T23:59:59.999999Z', '2026-01-01T00:00:00+15:59']) {
       expect((await app.request('GET', `/api/events?since=${encodeURIComponent(time)}`, { key })).status).toBe(200);
       expect((await app.request('GET', `/api/events?until=${encodeURIComponent(time)}`, { key })).status).toBe(200);

@@ -47,7 +47,7 @@ function echoRoutes(): RouteGroup {
 }
 
 describe('a body', () => {
-  it('that is good comes through as it is', async () => {
+  it('that is valid is stored unchanged', async () => {
     const payload = { text: '𝄞 ünï', list: [1, 2.5, null, true], deep: { constructor: 1, prototype: 2 } };
     const answer = await post(JSON.stringify({ payload }));
     expect(answer.status).toBe(200);
@@ -92,7 +92,7 @@ describe('a body', () => {
   });
 
   it.each(['{', '{"payload":}', 'nonsense', '{"payload":1}x', "{'payload':1}"])(
-    'that is no JSON (%s) is called that',
+    'that is not JSON (%s) is reported as such',
     async (body) => {
       const answer = await post(body);
       expect(answer.status).toBe(400);
@@ -100,11 +100,11 @@ describe('a body', () => {
     },
   );
 
-  it.each(['[]', '"text"', 'null', '7'])('that is JSON but no object (%s) is refused', async (body) => {
+  it.each(['[]', '"text"', 'null', '7'])('that is JSON but not an object (%s) is refused', async (body) => {
     expect((await post(body)).body.code).toBe('INVALID_FIELD');
   });
 
-  it('that is missing is asked for', async () => {
+  it('that is missing is reported as required', async () => {
     const answer = await app.request('POST', '/api/echo', { key });
     expect(answer.status).toBe(400);
     expect(answer.body.code).toBe('INVALID_JSON');
@@ -117,7 +117,7 @@ describe('a body', () => {
     expect((await post('{"payload":1}', { 'content-type': 'application/json; charset=utf-8' })).status).toBe(200);
   });
 
-  it('with broken UTF-8 is refused instead of mended', async () => {
+  it('with invalid UTF-8 is refused instead of repaired', async () => {
     const bytes = Buffer.concat([Buffer.from('{"payload":"'), Buffer.from([0xff, 0xfe]), Buffer.from('"}')]);
     const response = await fetch(`${app.url}/api/echo`, {
       method: 'POST',
@@ -128,14 +128,14 @@ describe('a body', () => {
     expect(await response.json()).toMatchObject({ code: 'INVALID_JSON' });
   });
 
-  it('is not even read from a stranger', async () => {
+  it('of a caller without a key is not read', async () => {
     const answer = await app.request('POST', '/api/echo', { body: '{', key: 'wrong' });
     expect(answer.status).toBe(401);
   });
 });
 
 describe('an address', () => {
-  it('that leads nowhere gets 404, with the wrong method 405', async () => {
+  it('without a route gets 404, and with the wrong method 405', async () => {
     expect((await app.request('GET', '/api/nothing', { key })).body).toMatchObject({ status: 404, code: 'NOT_FOUND' });
     const wrong = await app.request('PUT', '/api/echo', { key });
     expect(wrong.body).toMatchObject({ status: 405, code: 'METHOD_NOT_ALLOWED' });
@@ -172,7 +172,7 @@ describe('an answer', () => {
     }
   });
 
-  it('carries a request id: the given one if it is harmless, else a new one', async () => {
+  it('has a request id: the given one if it is harmless, otherwise a new one', async () => {
     const given = await app.request('GET', '/livez', { headers: { 'X-Request-Id': 'abc-123' } });
     expect(given.headers.get('x-request-id')).toBe('abc-123');
     const odd = await app.request('GET', '/nothing', { headers: { 'X-Request-Id': 'a b<script>' } });
@@ -185,7 +185,7 @@ describe('an answer', () => {
     ).toHaveLength(36);
   });
 
-  it('may not be kept by any cache', async () => {
+  it('may not be stored by any cache', async () => {
     for (const [path, by] of [
       ['/api/keys', key],
       ['/api/echo/broken', key],
@@ -197,7 +197,7 @@ describe('an answer', () => {
     }
   });
 
-  it('carries the headers that keep browsers safe', async () => {
+  it('has the security headers for browsers', async () => {
     const answer = await app.request('GET', '/livez');
     expect(answer.headers.get('x-content-type-options')).toBe('nosniff');
     expect(answer.headers.get('content-security-policy')).toContain("default-src 'self'");
@@ -206,7 +206,7 @@ describe('an answer', () => {
 });
 
 describe('the server', () => {
-  it('survives garbage and header floods', async () => {
+  it('survives invalid bytes and header floods', async () => {
     for (const text of [
       'GARBAGE\r\n\r\n',
       `GET /livez HTTP/1.1\r\nHost: x\r\nX: ${'y'.repeat(100_000)}\r\n\r\n`,
@@ -217,7 +217,7 @@ describe('the server', () => {
     expect((await app.request('GET', '/livez')).status).toBe(200);
   });
 
-  it('limits strangers who keep failing, and nobody else', async () => {
+  it('limits only callers without a valid key that keep failing', async () => {
     // The limit counts per daemon: a server of its own leaves the other tests their share.
     const { app, stop } = await startApp(context);
     onTestFinished(stop);

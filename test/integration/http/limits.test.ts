@@ -15,7 +15,7 @@ const count = async () =>
 const text = (bytes: number) => 'x'.repeat(bytes - 2);
 
 describe('a payload', () => {
-  it('of a megabyte goes in with a batch, one byte more is refused with its field and the limit', async () => {
+  it('of a megabyte is accepted in a batch, and one byte more is refused with its field and the limit', async () => {
     const jobs = [megabyte, megabyte + 1, 10].map((bytes) => ({ type: 'demo.echo', payload: text(bytes) }));
     const answer = await control.post('/api/jobs/batch', { jobs });
     expect(answer.status).toBe(200);
@@ -30,7 +30,7 @@ describe('a payload', () => {
     expect(await count()).toBe(before);
   });
 
-  it('that grows when it is stored is measured as it is stored', async () => {
+  it('that grows when it is stored is measured in its stored form', async () => {
     // 5 bytes each as sent, 22 as stored.
     const body = `{"type":"demo.echo","payload":[${Array(49_900).fill('1e20').join(',')}]}`;
     const answer = await control.post('/api/jobs', body);
@@ -60,7 +60,7 @@ describe('a payload', () => {
 });
 
 describe('a batch', () => {
-  it('is answered without its payloads, also when it is repeated', async () => {
+  it('is answered without its payloads, even if it is repeated', async () => {
     const jobs = [1, 2].map((n) => ({ type: 'demo.echo', payload: { n }, client_request_id: `limits-${n}` }));
     for (const status of [201, 200]) {
       const answer = await control.post('/api/jobs/batch', { jobs });
@@ -80,7 +80,7 @@ describe('a batch', () => {
     '{"jobs":[{"type":"demo.echo"}]}}',
     '{"jobs":[[[[{]]]]}',
     '{"jobs":[{"a":"',
-  ])('that is no JSON is called that: %s', async (body) => {
+  ])('that is not JSON is reported as such: %s', async (body) => {
     const before = await count();
     expect((await control.post('/api/jobs/batch', body)).body).toMatchObject({ status: 400, code: 'INVALID_JSON' });
     expect(await count()).toBe(before);
@@ -95,11 +95,11 @@ describe('a batch', () => {
     ['a list at the top', '[[{"type":"demo.echo"}]]', 400],
     ['the list twice: the last counts', '{"jobs":[{"type":"nope"}],"jobs":[{"type":"demo.echo"}]}', 201],
     ['__proto__', '{"jobs":[{"type":"demo.echo"}],"__proto__":{"x":[1]}}', 400],
-  ])('with %s is read as JSON.parse would', async (_name, body, status) => {
+  ])('with %s is parsed as by JSON.parse', async (_name, body, status) => {
     expect((await control.post('/api/jobs/batch', body)).status).toBe(status);
   });
 
-  it('of eight megabytes lets a neighbour in between', async () => {
+  it('of eight megabytes does not delay requests of other tenants', async () => {
     const neighbour = await addTenant(control.db, 'neighbour');
     await control.app.deps.registry.refresh();
     const key = await control.app.keyFor(neighbour.tenant.id);
@@ -155,7 +155,7 @@ describe('memory', () => {
     }
   });
 
-  it('is given back, and refuses beyond the whole', () => {
+  it('is released, and requests beyond the total are refused', () => {
     const budget = new ByteBudget(4 * megabyte);
     const closes: (() => void)[] = [];
     const response = { once: (_: string, close: () => void) => closes.push(close) } as never;

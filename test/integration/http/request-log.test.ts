@@ -7,7 +7,7 @@ import { useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 
-it('holds a bounded number of short lines about strangers, and says how many are missing', async () => {
+it('has a bounded number of short lines about callers without a key, and the number of omitted ones', async () => {
   const lines: Record<string, unknown>[] = [];
   const logger = pino({ level: 'info' }, { write: (line) => void lines.push(JSON.parse(line)) });
   const { app, stop } = await startApp(context, () => ({ logger }));
@@ -32,7 +32,7 @@ it('holds a bounded number of short lines about strangers, and says how many are
   }
 });
 
-it('holds every refused request of a caller with a valid key', async () => {
+it('has every refused request of a caller with a valid key', async () => {
   const lines: { res?: { status: number } }[] = [];
   const logger = pino({ level: 'info' }, { write: (line) => void lines.push(JSON.parse(line)) });
   const { app, stop } = await startApp(context, () => ({ logger }));
@@ -46,7 +46,7 @@ it('holds every refused request of a caller with a valid key', async () => {
   }
 });
 
-it('holds method, path, status and id of a request, and no query string', async () => {
+it('has method, path, status and id of a request, and no query string', async () => {
   const lines: Record<string, unknown>[] = [];
   const logger = pino({ level: 'debug' }, { write: (line) => void lines.push(JSON.parse(line)) });
   const { app, stop } = await startApp(context, () => ({ logger }));
@@ -61,7 +61,7 @@ it('holds method, path, status and id of a request, and no query string', async 
   }
 });
 
-it('holds no token of a link to a question', async () => {
+it('has no token of a link to a question', async () => {
   const lines: string[] = [];
   const logger = pino({ level: 'debug' }, { write: (line) => void lines.push(line) });
   const { app, stop } = await startApp(context, () => ({ logger }));

@@ -109,7 +109,7 @@ describe('/readyz', () => {
     }
   });
 
-  it('is 503 without a database, as is the API; nothing about the database leaks', async () => {
+  it('is 503 without a database, like the API, and reveals nothing about the database', async () => {
     const db = new Database({
       url: 'postgres://someone:hush@127.0.0.1:9/nowhere',
       poolMax: 2,
@@ -173,14 +173,14 @@ describe('/openapi.json', () => {
 });
 
 describe('the server', () => {
-  it('says plainly that its port is taken', async () => {
+  it('reports clearly that its port is taken', async () => {
     const port = Number(new URL(app.url).port);
     const second = new HttpServer(() => createApp(app.deps), { host: '127.0.0.1', port }, createLogger('silent'));
     await expect(second.start()).rejects.toThrow(`port ${port} on 127.0.0.1 is in use`);
     await second.stop();
   });
 
-  it('cuts off a client that dawdles over its headers', async () => {
+  it('disconnects a client that sends its headers too slowly', async () => {
     const options = { host: '127.0.0.1', port: 0, headersTimeoutMs: 200 };
     const server = new HttpServer(() => createApp(app.deps), options, createLogger('silent'));
     await server.start();
@@ -196,7 +196,7 @@ describe('the server', () => {
     await server.stop();
   });
 
-  it('lets a request under way finish when it stops, and cuts a stream that never ends', async () => {
+  it('lets a request in flight finish when it stops, and cuts a stream that never ends', async () => {
     let release = () => {};
     let enter = () => {};
     const entered = new Promise<void>((resolve) => {

@@ -10,7 +10,7 @@ import { addTenant, lockWaiters, useTenant } from '../../support/postgres/databa
 
 const context = useTenant();
 
-test('twenty-five requests that wait for a lock leave connections for others, and none is kept after the lock', async () => {
+test('twenty-five requests that wait for a lock leave connections for others, and release theirs with the lock', async () => {
   const { db, schema } = context;
   const other = await addTenant(db, 'other');
   await addJob(context, { type: 'nobody runs this', targetId: 't' });

@@ -61,7 +61,7 @@ const cases: [Status, string, 'local' | 'claim' | 'remote'][] = [
 ];
 
 test.each(cases)(
-  'a %s job (%s) without its lease is named by verify and why, and gets it back',
+  'verify and why name a %s job (%s) without its lease, and the sweeper opens it again',
   async (status, queue, kind) => {
     const { db, schema, tenant } = context;
     const job = await own(status, queue);
@@ -124,7 +124,7 @@ test.each(cases)('the lease of a %s job (%s) can neither end nor be deleted', as
   expect(await leaseOf(job)).toMatchObject({ state: 'ACTIVE' });
 });
 
-test('a lease that ended although a job still runs under it has run out when it is opened again', async () => {
+test('a lease that ended while its job still runs is opened again as expired', async () => {
   const { db, schema } = context;
   const job = await own('RUNNING', 'ended');
   await lose(job, 'ended');
@@ -138,7 +138,7 @@ test('a lease that ended although a job still runs under it has run out when it 
   expect(await leaseOf(job)).toMatchObject({ state: 'ACTIVE', live: false });
 });
 
-test('one sweep reads tens of thousands of jobs for them', async () => {
+test('one sweep reads tens of thousands of jobs', async () => {
   const { db } = context;
   const other = { ...context, ...(await addTenant(db)) };
   const { schema, tenant } = other;
@@ -173,7 +173,7 @@ test('the first sweeps of a daemon do not scan, so that they do not delay its fi
   expect(await db.query(`select id from ${schema}.leases`)).toEqual([{ id: leaseId }]);
 });
 
-test('a daemon finds and recovers them, with their attempts respected', async () => {
+test('a daemon finds and recovers such jobs, and respects their attempts', async () => {
   const retried = await own('RUNNING', 'sweep-retried');
   const failed = await own('RUNNING', 'sweep-failed', 1);
   const ended = await own('RUNNING', 'sweep-ended');

@@ -41,7 +41,7 @@ async function age(where: TenantContext, interval: string): Promise<void> {
   await where.db.query(`update ${where.schema}.events set at = at - $1::interval`, [interval]);
 }
 
-test('a finished job becomes stale, then is gone with its phases and logs; an event is recorded for each', async () => {
+test('a finished job becomes stale, then is deleted with its phases and logs; each records an event', async () => {
   const where = await newTenant();
   const job = await addJob(where, { targetId: 't' });
   const { jobs } = await claim(where);
@@ -74,7 +74,7 @@ test('a finished job becomes stale, then is gone with its phases and logs; an ev
   expect((await readCounts(where.db, where.schema)).SUCCESS).toBe(0);
 });
 
-test('holds, lanes, waiting and running work are never touched, however old', async () => {
+test('held, waiting and running jobs are never touched, however old', async () => {
   const where = await newTenant();
   const by = { actor: 'user:ann' };
   const [holder, behind, , , paused, running] = await addJobs(where, [
@@ -109,7 +109,7 @@ test('a stale job that a person resumes is fresh again', async () => {
   expect(await reread(where, job)).toMatchObject({ status: 'QUEUED', staleAt: null });
 });
 
-test('a run is bounded, continues where it stopped, and two at once share the work', async () => {
+test('a run is bounded, continues where it stopped, and two concurrent runs share the work', async () => {
   const where = await newTenant();
   await retain(where);
   await addJobs(
@@ -158,7 +158,7 @@ async function sealAll(where: TenantContext, interval: string): Promise<void> {
 
 const hourLater = { ...config, retentionStaleAfterSeconds: 3600, retentionDeleteAfterSeconds: 86_400 };
 
-test('ends are read from the log in their order, and a young one keeps what is behind it', async () => {
+test('ends are read from the log in order, and a recent one delays those after it', async () => {
   const where = await newTenant();
   await retain(where);
   const old = await finishOne(where);
@@ -208,7 +208,7 @@ test('events of a transaction in progress are not skipped', async () => {
   expect((await reread(where, late)).staleAt).not.toBeNull();
 });
 
-test('events are kept until they have been read, however short their own time is', async () => {
+test('events are kept until they have been read, however short their retention is', async () => {
   const where = await newTenant();
   const terms = {
     retentionStaleAfterSeconds: 3 * 86_400,
@@ -238,7 +238,7 @@ test('once a week all jobs are scanned, also those without events in the log', a
   expect(Date.parse((await reader(where)).state.looked_at)).toBeGreaterThan(Date.now() - 3_600_000);
 });
 
-test('in a database that was restored to an earlier time it starts again', async () => {
+test('it starts again in a database that was restored to an earlier time', async () => {
   const where = await newTenant();
   await retain(where);
   await where.db.query(
@@ -248,7 +248,7 @@ test('in a database that was restored to an earlier time it starts again', async
   expect(await retain(where)).toMatchObject({ stale: 1, complete: true });
 });
 
-test("the tenant's own terms count", async () => {
+test("the tenant's own retention applies", async () => {
   const where = await newTenant();
   await addJob(where);
   const { jobs } = await claim(where);
@@ -259,7 +259,7 @@ test("the tenant's own terms count", async () => {
   expect(await retain({ ...where, tenant: quick })).toMatchObject({ stale: 1, deleted: 1 });
 });
 
-test('deliveries, leases, operations and minutes age out; present counts and what is active stay', async () => {
+test('old deliveries, leases, operations and minutes are removed; current counts and active rows stay', async () => {
   const where = await newTenant();
   const s = where.schema;
   const id = 'gen_random_uuid()';
@@ -340,7 +340,7 @@ test('a tenant is idle while its old events wait for their jobs to become stale'
   expect(await poll()).toBe(true);
 });
 
-test('what was written before a restore, under transaction ids of the future, ages out as well', async () => {
+test('rows from before a restore, with transaction ids of the future, are removed as well', async () => {
   const where = await newTenant();
   const poll = poller(where, { retentionStaleAfterSeconds: 3600, retentionDeleteAfterSeconds: 9e6 });
   const job = await finishOne(where);
@@ -359,7 +359,7 @@ test('what was written before a restore, under transaction ids of the future, ag
   expect(await poll()).toBe(true);
 });
 
-test('jobs of which no event is left are found by the first scan', async () => {
+test('the first scan finds jobs without events', async () => {
   const where = await newTenant();
   const poll = poller(where, { retentionStaleAfterSeconds: 3600 });
   const job = await finishOne(where);
@@ -371,7 +371,7 @@ test('jobs of which no event is left are found by the first scan', async () => {
   expect((await reread(where, job)).staleAt).not.toBeNull();
 });
 
-test('expired sessions and sign-in links are deleted; those that are valid stay', async () => {
+test('expired sessions and sign-in links are deleted; valid ones stay', async () => {
   const { db } = context;
   const add = (id: string, kind: string, expires: string) =>
     db.query(

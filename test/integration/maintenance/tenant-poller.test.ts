@@ -88,7 +88,7 @@ async function finishNext(where: TenantContext): Promise<void> {
   await finishAttempts(where.db, where.schema, items, { actor: 'worker:w1', endedLeases: [leaseId] });
 }
 
-test.skipIf(isCluster)('idle tenants cost one statement for each poll, however many they are', async () => {
+test.skipIf(isCluster)('idle tenants cost one statement per poll, however many they are', async () => {
   const tenants = [await newTenant(), await newTenant(), await newTenant()];
   const used = tenants[0] as TenantContext;
   await runJob(used);
@@ -100,7 +100,7 @@ test.skipIf(isCluster)('idle tenants cost one statement for each poll, however m
   for (let i = 0; i < 12; i++) expect((await poll()).sent).toHaveLength(1);
 });
 
-test.skipIf(isCluster)('what is written for an idle tenant is found by the next poll', async () => {
+test.skipIf(isCluster)('the next poll finds a write of an idle tenant', async () => {
   const where = await newTenant();
   const other = await newTenant();
   const poll = pollerOver([where.tenant, other.tenant]);
@@ -129,7 +129,7 @@ test.skipIf(isCluster)('a commit long after its event took a number is not misse
   expect((await poll()).woken).toContain(`webhooks ${where.tenant.slug}`);
 });
 
-test.skipIf(isCluster)('an expired lease is recovered: a tenant with a lease is never idle', async () => {
+test.skipIf(isCluster)('a tenant with a lease is never idle, so an expired lease is recovered', async () => {
   const where = await newTenant();
   const poll = pollerOver([where.tenant]);
   await untilIdle(poll);
@@ -143,7 +143,7 @@ test.skipIf(isCluster)('an expired lease is recovered: a tenant with a lease is 
   expect((await reread(where, job)).status).not.toBe('RUNNING');
 });
 
-test.skipIf(isCluster)('a follower that another daemon moved on is left alone, but its counts are shown', async () => {
+test.skipIf(isCluster)('a follower that another daemon advanced does not run, but its counts are shown', async () => {
   const where = await newTenant();
   const poll = pollerOver([where.tenant]);
   await untilIdle(poll);
@@ -165,7 +165,7 @@ test.skipIf(isCluster)('a follower ahead of a restored database, or in the middl
   expect((await pollAgain()).woken).toContain(`webhooks ${where.tenant.slug}`);
 });
 
-test('without activity every tenant is probed, and a running task does not keep the others waiting', async () => {
+test('without versions every tenant is probed, and a running task does not delay the others', async () => {
   const where = await newTenant();
   const called: string[] = [];
   let go = () => {};
@@ -203,7 +203,7 @@ test('without activity every tenant is probed, and a running task does not keep 
   await poller.stop();
 });
 
-test('a tenant that fails keeps no other from being polled, and is polled again once it works', async () => {
+test('a tenant that fails does not keep others from being polled, and is polled again once it works', async () => {
   const [broken, healthy] = [await newTenant(), await newTenant()];
   const poll = pollerOver([broken.tenant, healthy.tenant]);
   await broken.db.query(`alter table ${broken.schema}.jobs rename column lane_head to gone`);
@@ -234,7 +234,7 @@ test('a tenant that is due soon is polled before the next period', async () => {
   await poller.stop();
 });
 
-test('a lease that has expired is swept when its grace is over', async () => {
+test('an expired lease is swept when its grace period is over', async () => {
   const where = await newTenant();
   const config = loadConfig({ STALE_LEASE_GRACE_SECONDS: '3600' });
   const { polled } = createTasks(context.db, [where.tenant], { config });

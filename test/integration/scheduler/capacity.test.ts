@@ -21,7 +21,7 @@ const inProcess = (limit = 100) =>
   claimWithinCapacity(api.tenant.db, api.tenant.schema, { owner: 'daemon', limit, leaseSeconds: 15 });
 const used = async () => (await api.get('/stats/snapshot')).body.capacity.used;
 
-test('many workers at once never exceed the total, nor do daemons beside them', async () => {
+test('many concurrent workers, and daemons, never exceed the total', async () => {
   await api.capacity({ capacity_units: 70 });
   const ids = await Promise.all(Array.from({ length: 12 }, () => claimed({ cost_units: 15 })));
   await addJobs(
@@ -36,7 +36,7 @@ test('many workers at once never exceed the total, nor do daemons beside them', 
   expect(await used()).toBe(running * 15);
 });
 
-test('one job is claimed once, however many ask', async () => {
+test('one job is claimed once, however many workers ask', async () => {
   for (let i = 0; i < 5; i++) await api.submit({ addon_id: 'race' });
   const jobs = await Promise.all(
     Array.from({ length: 20 }, (_, i) => api.claim({ addon_id: 'race', worker_id: `w${i}` })),
@@ -46,7 +46,7 @@ test('one job is claimed once, however many ask', async () => {
   expect(new Set(ids).size).toBe(5);
 });
 
-test('the lease of one job is granted once, however many ask', async () => {
+test('the lease of one job is granted once, however many workers ask', async () => {
   await api.capacity({ capacity_units: 100 });
   const id = await claimed({ cost_units: 10 });
   const answers = await Promise.all(Array.from({ length: 8 }, () => api.post('/lease/request', { job_id: id })));
@@ -54,7 +54,7 @@ test('the lease of one job is granted once, however many ask', async () => {
   expect(await used()).toBe(10);
 });
 
-test('a queue has a capacity of its own inside the total', async () => {
+test('a queue has its own capacity inside the total', async () => {
   await api.capacity({ capacity_units: 100, queue_capacity_units: { small: 10 } });
   expect((await ask(await claimed({ addon_id: 'small', cost_units: 10 }))).approved).toBe(true);
   expect(await ask(await claimed({ addon_id: 'small', cost_units: 5 }))).toMatchObject({
@@ -72,7 +72,7 @@ test('with capacities of queues only, the snapshot shows their sum', async () =>
   expect((await api.get('/stats/snapshot')).body.capacity).toEqual({ total: 60, used: 10, reserved: 5 });
 });
 
-test('a waiting big job is not overtaken by smaller ones of its priority, and gets its turn', async () => {
+test('a large waiting job is not overtaken by smaller ones of its priority', async () => {
   await api.capacity({ capacity_units: 70 });
   const first = await claimed({ cost_units: 40 });
   const { lease } = await ask(first);
@@ -92,7 +92,7 @@ test('a waiting big job is not overtaken by smaller ones of its priority, and ge
   expect((await inProcess()).jobs).toHaveLength(1);
 });
 
-test('a higher priority takes over the reservation, and passes by a lower one', async () => {
+test('a job of higher priority takes over the reservation, one of lower priority does not', async () => {
   await api.capacity({ capacity_units: 70 });
   const first = await claimed({ cost_units: 60 });
   const { lease } = await ask(first);
@@ -107,7 +107,7 @@ test('a higher priority takes over the reservation, and passes by a lower one', 
   expect((await ask(urgent)).approved).toBe(true);
 });
 
-test('a reservation of a worker that gave up lapses; what can never fit reserves nothing', async () => {
+test('the reservation of a worker that gave up expires; a job that can never fit reserves nothing', async () => {
   await api.capacity({ capacity_units: 70 });
   expect((await ask(await claimed({ cost_units: 40 }))).approved).toBe(true);
   expect((await ask(await claimed({ cost_units: 71 }))).approved).toBe(false);
@@ -120,7 +120,7 @@ test('a reservation of a worker that gave up lapses; what can never fit reserves
   expect((await ask(small)).approved).toBe(true);
 });
 
-test('daemons claim in order within the capacity, and a big job of theirs waits with a reservation', async () => {
+test('daemons claim in order within the capacity, and reserve for a large job', async () => {
   await api.capacity({ capacity_units: 20, queue_capacity_units: { narrow: 5 } });
   const jobs = await addJobs(api.tenant, [
     { costUnits: 99 },

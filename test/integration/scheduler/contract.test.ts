@@ -10,7 +10,7 @@ const unknown = '0197c2d0-0000-7000-8000-000000000000';
 let number = 0;
 const newQueue = () => `visuals-${++number}`;
 
-test('submit answers 201 with the job as it was asked for', async () => {
+test('submit answers 201 with the job as requested', async () => {
   const answer = await api.post('/jobs/submit', {
     addon_id: 'visuals',
     job_type: 'load30',
@@ -57,7 +57,7 @@ test.each([
   expect(answer.body).toMatchObject({ detail: expect.any(String), code: expect.any(String) });
 });
 
-test('the same client_request_id makes one job; with another payload it is a conflict', async () => {
+test('the same client_request_id creates one job; with another payload it is a conflict', async () => {
   const queue = newQueue();
   const body = { addon_id: queue, job_type: 'load30', payload: { a: 1, b: 2 }, client_request_id: randomUUID() };
   const first = await api.post('/jobs/submit', body);
@@ -98,7 +98,7 @@ test('claim sets the owner and 60 seconds, and answers 204 when there is nothing
   expect(none.body).toBe('');
 });
 
-test('claim takes only what the worker can do', async () => {
+test('claim takes only jobs whose requirements the worker meets', async () => {
   const addon_id = newQueue();
   await api.submit({ addon_id, job_type: 'render', cost_units: 30, constraints: { gpu_required: true } });
   expect(await api.claim({ addon_id, accept_job_types: ['load30'] })).toBeUndefined();
@@ -115,7 +115,7 @@ test('claim takes only what the worker can do', async () => {
   expect(await api.claim(able)).toMatchObject({ state: 'CLAIMED' });
 });
 
-test('claim goes by priority, then age, and one target is worked on once at a time', async () => {
+test('claim is ordered by priority, then age, and one target runs one job at a time', async () => {
   const addon_id = newQueue();
   const low = await api.submit({ addon_id, priority: 'LOW' });
   const first = await api.submit({ addon_id, priority: 'HIGH', target_id: `t-${addon_id}` });
@@ -150,7 +150,7 @@ test('a job is read with its result, null until it has ended; an unknown one is 
   }
 });
 
-test('status goes forward only', async () => {
+test('states only move forward', async () => {
   const addon_id = newQueue();
   const { job_id } = await api.submit({ addon_id });
   const report = (state: string, more: object = {}) => api.post(`/jobs/${job_id}/status`, { state, ...more });
@@ -231,7 +231,7 @@ test('jobs are listed newest first by state, queue and time, page by page', asyn
   }
 });
 
-test('events show the whole life of a job under the names of this API', async () => {
+test('events show the history of a job under the names of this API', async () => {
   const addon_id = newQueue();
   const { job_id } = await api.submit({ addon_id });
   await api.claim({ addon_id });
@@ -329,7 +329,7 @@ test('a lease is requested, kept alive and released', async () => {
   expect((await api.get(`/jobs/${job_id}`)).body.result).toEqual(released.body.result);
 });
 
-test('a denial says what is used, asked and there, and leaves the job LEASE_PENDING', async () => {
+test('a denial has the used, requested and available units, and leaves the job LEASE_PENDING', async () => {
   const addon_id = newQueue();
   await api.capacity({ queue_capacity_units: { [addon_id]: 70 } });
   await api.run({ addon_id, cost_units: 60 });
@@ -373,7 +373,7 @@ test('the snapshot has capacity, jobs and leases', async () => {
   expect((await api.get('/stats/snapshot')).body.capacity.total).toBeNull();
 });
 
-test('each route wants its scope', async () => {
+test('each route requires its scope', async () => {
   const reader = await api.app.keyFor(api.tenant.tenant.id, ['read']);
   const worker = await api.app.keyFor(api.tenant.tenant.id, ['worker']);
   const as = (key: string, method: string, path: string, body?: unknown) =>
@@ -388,7 +388,7 @@ test('each route wants its scope', async () => {
   expect((await api.app.request('GET', '/api/scheduler/jobs')).status).toBe(401);
 });
 
-test('submit keeps to the number of jobs that may wait', async () => {
+test('submit respects the maximum of waiting jobs', async () => {
   await api.capacity({ max_queued: 0 });
   await api.app.deps.registry.refresh();
   const full = await api.post('/jobs/submit', { addon_id: 'full', job_type: 'load30' });

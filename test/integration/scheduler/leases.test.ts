@@ -40,7 +40,7 @@ test('a silent worker costs the job its only attempt: TIMEOUT, and the lease is 
   expect((await api.get('/stats/snapshot')).body.leases.expired_last_24h).toBeGreaterThan(0);
 });
 
-test('with attempts left it is queued again, and the lost lease opens nothing', async () => {
+test('with attempts left the job is queued again, and writes of the lost lease are refused', async () => {
   const { job, lease } = await api.run({ addon_id: 'again', max_attempts: 2 });
   await api.expire(lease.lease_id);
   await api.sweep();
@@ -67,7 +67,7 @@ test('a release after expiry is refused, and the job ends at once as the sweeper
   expect(await stateOf(job.job_id)).toBe('TIMEOUT');
 });
 
-test('leases of other jobs, workers and tenants do not work', async () => {
+test('leases of other jobs, workers and tenants are refused', async () => {
   const { job, lease } = await api.run();
   const { job: other } = await api.run();
   const beat = (body: object, key = api.key) =>
@@ -112,7 +112,7 @@ test('a failure is retried while attempts are left, then final', async () => {
   });
 });
 
-test('a failure keeps its class and stack, in bounds and whatever its size', async () => {
+test('a failure keeps its class and stack, within bounds', async () => {
   const fail = async (error: object) => {
     const { job, lease } = await api.run({});
     const answer = await api.post(`/lease/${lease.lease_id}/release`, { ...own(job), status: 'FAILED', error });
@@ -125,7 +125,7 @@ test('a failure keeps its class and stack, in bounds and whatever its size', asy
   expect(large).toEqual({ code: 'E', message: 'm', name: 'PaperError', stack: 'x'.repeat(6144) });
 });
 
-test('a worker may say that a failure is final, or that it ran out of time', async () => {
+test('a worker may report that a failure is final, or that it timed out', async () => {
   const first = await api.run({ max_attempts: 5 });
   const final = { ...own(first.job), status: 'FAILED', recoverable: false };
   expect((await api.post(`/lease/${first.lease.lease_id}/release`, final)).body.job.state).toBe('FAILED');
@@ -162,7 +162,7 @@ test.each(['CANCELED', 'FAILED', 'lease lost'])('a pause ends PAUSED when the wo
   expect(await api.claim({ addon_id: target_id })).toBeUndefined();
 });
 
-test('a cancel ends CANCELED when the lease runs out, and is never retried', async () => {
+test('a cancel ends CANCELED when the lease expires, and is never retried', async () => {
   const { job, lease } = await api.run({ max_attempts: 5 });
   await api.post(`/jobs/${job.job_id}/cancel`, { reason: 'no longer needed' });
   await api.expire(lease.lease_id);
@@ -174,7 +174,7 @@ test('a cancel ends CANCELED when the lease runs out, and is never retried', asy
   expect(await stateOf(second.job.job_id)).toBe('CANCELED');
 });
 
-test('work that was truly finished counts, although a cancel was on its way', async () => {
+test('work that was finished counts, although a cancel was requested', async () => {
   const { job, lease } = await api.run();
   await api.post(`/jobs/${job.job_id}/cancel`, {});
   await api.post(`/lease/${lease.lease_id}/release`, { ...own(job), status: 'SUCCEEDED' });
@@ -254,7 +254,7 @@ test('a release lets the lane continue', async () => {
   expect(await api.claim({ addon_id: 'lane' })).toMatchObject({ job_id: next.job_id });
 });
 
-test('progress is recorded once however often it is repeated', async () => {
+test('progress is recorded once, however often it is repeated', async () => {
   const { job, lease } = await api.run();
   for (let i = 0; i < 3; i++) {
     await api.post(`/lease/${lease.lease_id}/heartbeat`, { ...own(job), progress: 0.3, message: 'a third' });
@@ -263,14 +263,14 @@ test('progress is recorded once however often it is repeated', async () => {
   expect(types.filter((type) => type === 'job.progress')).toHaveLength(1);
 });
 
-test('a result above the limit is refused and the lease lives on', async () => {
+test('a result above the limit is refused, and the lease stays active', async () => {
   const { job, lease } = await api.run();
   const huge = { ...own(job), status: 'SUCCEEDED', result_data: 'x'.repeat(1_048_577) };
   expect((await api.post(`/lease/${lease.lease_id}/release`, huge)).status).toBe(413);
   expect((await api.post(`/lease/${lease.lease_id}/heartbeat`, own(job))).status).toBe(200);
 });
 
-test('a job that used more tokens than it may is stopped, and fails whatever its worker says', async () => {
+test('a job that used more tokens than allowed is stopped, and fails whatever its worker reports', async () => {
   const { job, lease } = await api.run({ token_limit: 100, max_attempts: 3 });
   const beat = (tokens_used: number) => api.post(`/lease/${lease.lease_id}/heartbeat`, { ...own(job), tokens_used });
   expect((await beat(100)).body.job).toMatchObject({ tokens_used: 100, cancel_requested: false });
@@ -312,7 +312,7 @@ test('release, cancel, pause, heartbeat and sweep at once leave one outcome', as
   }
 });
 
-test('an attempt that runs longer than its job allows is ended, and its worker refused', async () => {
+test('an attempt that exceeds the timeout of its job is ended, and its worker is refused', async () => {
   const { job, lease } = await api.run();
   const { db, schema } = api.tenant;
   const sweep = async () => {
@@ -378,7 +378,7 @@ test('the lease of a daemon can be read like a remote one, and stays after its e
   expect((await api.post(`/lease/${leaseId}/heartbeat`, forged)).status).toBe(404);
 });
 
-test('a lease that is asked for again lasts as long as the worker believes: from its last request on', async () => {
+test('a lease that is requested again lasts for its full time from the last request', async () => {
   const { db, schema } = api.tenant;
   await api.submit({ addon_id: 'twice' });
   const job = await api.claim({ addon_id: 'twice' });
@@ -392,7 +392,7 @@ test('a lease that is asked for again lasts as long as the worker believes: from
   expect(Date.parse(again.expires_at) - Date.parse(again.granted_at)).toBeGreaterThanOrEqual(30_000);
 });
 
-test('without a limit of its own an attempt has the default, and 0 means none', async () => {
+test('an attempt without its own limit has the default, and 0 means none', async () => {
   const { db, schema } = api.tenant;
   const started = async (timeout: number | null) => {
     const { job, lease } = await api.run();
@@ -419,7 +419,7 @@ test.each([
   ['CANCELED', { requeue: true }],
   ['FAILED', { recoverable: true, error: { message: 'not now' } }],
 ])(
-  'a release as %s that lets the job run again is answered alike when it is repeated after the next claim',
+  'a release as %s that requeues the job gets the same answer when it is repeated after the next claim',
   async (status, more) => {
     const addon_id = `repeated-${status}`;
     const { job, lease } = await api.run({ addon_id, max_attempts: 3, payload: { big: true } });
@@ -435,7 +435,7 @@ test.each([
   },
 );
 
-test('a failed release is answered alike when it is repeated after a person has resumed the job', async () => {
+test('a failed release gets the same answer when it is repeated after a resume', async () => {
   const { job, lease } = await api.run({ addon_id: 'resumed' });
   const body = { ...own(job), status: 'FAILED', error: { message: 'broken' } };
   const first = await api.post(`/lease/${lease.lease_id}/release`, body);

@@ -28,7 +28,7 @@ test('it ends with 204 when its time is over, and with the server', async () => 
   await api.waiters.start();
 });
 
-test('a client that went away takes no job', async () => {
+test('a client that disconnected takes no job', async () => {
   const gone = new AbortController();
   const claim = fetch(`${api.app.url}/api/scheduler/jobs/claim`, {
     method: 'POST',
@@ -44,7 +44,7 @@ test('a client that went away takes no job', async () => {
   expect(await api.claim({ addon_id: 'left' })).toMatchObject({ job_id });
 });
 
-test('only a worker that can do the job gets it, whoever waited first', async () => {
+test('only a worker that meets the requirements gets the job, whoever waited first', async () => {
   const plain = api.claim({ addon_id: 'gpu', wait_sec: 30, worker_id: 'plain' });
   await waiting(1);
   const able = api.claim({
@@ -60,7 +60,7 @@ test('only a worker that can do the job gets it, whoever waited first', async ()
   expect(await plain).toMatchObject({ claimed_by: 'plain' });
 });
 
-test('a hundred waiting claims that are alike cost one attempt per wake-up', async () => {
+test('a hundred equal waiting claims cost one attempt per wake-up', async () => {
   const waiters = new ClaimWaiters(3_600_000, createLogger('silent'));
   let attempts = 0;
   let jobs = 0;
@@ -108,7 +108,7 @@ test('work that arrives during the first attempt is not missed', async () => {
   expect(got).toBe('job');
 });
 
-test('a key has so many waiting claims and no more; a claim that finds work does not wait', async () => {
+test('a key has a limited number of waiting claims; a claim that finds work does not wait', async () => {
   const waiters = new ClaimWaiters(3_600_000, createLogger('silent'), { total: 100, perTenant: 3, perKey: 2 });
   const claim = (schema: string, keyId: string, found?: string) =>
     waiters.claim({

@@ -7,7 +7,7 @@ import { useScheduler, workerId } from '../../support/http/scheduler.ts';
 const api = useScheduler();
 const unknown = '0197c2d0-0000-7000-8000-000000000000';
 
-test('a running job takes reports of its worker, by lease or by name', async () => {
+test('a running job accepts reports of its worker, by lease or by name', async () => {
   const { job, lease } = await api.run();
   const report = (body: object) => api.post(`/jobs/${job.job_id}/status`, { state: 'RUNNING', ...body });
   const named = await report({ worker_id: workerId, progress: 0.07, note: 'step 1' });
@@ -31,7 +31,7 @@ test('a running job takes reports of its worker, by lease or by name', async () 
   ]);
 });
 
-test('a budget of the day stops remote jobs that use of it, and a person is asked', async () => {
+test('a daily budget stops remote jobs that use its unit, and a person is asked', async () => {
   const { db, schema } = api.tenant;
   const rules = { tokenLimit: 0, budgets: { daily: { unit: 'cents', limit: 100, per: 'day' as const } } };
   const [first, second, free] = [await api.run(), await api.run(), await api.run()];

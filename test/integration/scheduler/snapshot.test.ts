@@ -6,7 +6,7 @@ import { addJob, addJobs, claim, finish } from '../../support/jobs.ts';
 
 const api = useScheduler();
 
-test('snapshots and charts agree, whoever runs the jobs', async () => {
+test('snapshots and charts agree, for daemons and remote workers', async () => {
   const { db, schema } = api.tenant;
   await api.run();
   const { lease } = await api.run();

@@ -155,7 +155,7 @@ async function wake(job: { id: string }): Promise<void> {
   running.daemon.signals.workAvailable(context.tenant);
 }
 
-test('steps, sleeps, events, children and questions: each once, over many leases', async () => {
+test('steps, sleeps, events, children and questions happen once, over many leases', async () => {
   const job = await submit('flow', { target_id: 'lane' });
   const asleep = await becomes(job, 'WAITING', 'sleep');
   expect(asleep).toMatchObject({ leaseOwner: null, laneHead: true });
@@ -192,7 +192,7 @@ test('steps, sleeps, events, children and questions: each once, over many leases
   await checkInvariants(context);
 });
 
-test('waits at the same time end the attempt once, and the earliest wakes it', async () => {
+test('concurrent waits end the attempt once, and the earliest wakes it', async () => {
   const job = await submit('together');
   const asleep = await becomes(job, 'WAITING', 'event');
   expect(Date.parse(asleep.runAt) - Date.now()).toBeLessThan(120_000);
@@ -202,7 +202,7 @@ test('waits at the same time end the attempt once, and the earliest wakes it', a
   expect(ran.beside).toBe(1);
 });
 
-test('a changed order and a failed step are named as in a daemon', async () => {
+test('errors name a changed order and a failed step, as in a daemon', async () => {
   const changed = await submit('changed');
   await becomes(changed, 'WAITING', 'sleep');
   await wake(changed);
@@ -227,7 +227,7 @@ test('no call begins after a requested pause, before any heartbeat', async () =>
   expect(await listPhases(context.db, context.schema, stopped.id)).toMatchObject([{ name: 'before' }]);
 });
 
-test('usage of any unit counts against the budget, and the worker learns of it', async () => {
+test('usage of any unit counts against the budget, and the worker is stopped', async () => {
   await call('PUT', '/budgets/far', { unit: 'cents', limit: 5, per: 'job', type: 'spends' });
   await running.daemon.registry.refresh();
   const job = await submit('spends');
@@ -237,7 +237,7 @@ test('usage of any unit counts against the budget, and the worker learns of it',
   expect(questions.body.questions).toHaveLength(1);
 });
 
-test('a child may run after another one, and what cannot be enqueued is refused', async () => {
+test('a child may run after another one, and an invalid child is refused', async () => {
   const { result } = await becomes(await submit('edges'), 'SUCCESS');
   const { first, second, ...refused } = result as Record<string, string>;
   expect(refused).toEqual({ unknown: 'UNKNOWN_JOB_TYPE', missing: 'INVALID_FIELD' });
@@ -320,7 +320,7 @@ test('stored calls are read in parts, or at once while they are not too large', 
   expect(names((await job.post('calls', { after: 'c' })).body)).toEqual(['more 1']);
 });
 
-test('a worker finds all its calls, however large they are', async () => {
+test('a worker reads all its calls, however large they are', async () => {
   const job = await submit('large');
   await becomes(job, 'WAITING', 'sleep');
   await wake(job);
@@ -328,7 +328,7 @@ test('a worker finds all its calls, however large they are', async () => {
   expect(ran.large).toBe(5);
 });
 
-test('a step does not begin if the process was suspended until its lease was over', async () => {
+test('a step does not begin after the process was suspended for longer than its lease', async () => {
   const job = await submit('suspended', { addon_id: 'suspended', max_attempts: 1 });
   let suspended = false;
   const suspending = new LeaseholdWorker(
@@ -371,7 +371,7 @@ test('a pause that was requested before the wait stops the job instead', async (
   expect(await reread(context, job)).toMatchObject({ status: 'PAUSED' });
 });
 
-test('a budget of the day stops a worker, and its release asks a person', async () => {
+test('a daily budget stops a worker, and its release asks a person', async () => {
   await call('PUT', '/budgets/far-day', { unit: 'pages', limit: 5, per: 'day', type: 'any' });
   await running.daemon.registry.refresh();
   const job = await hold();

@@ -38,7 +38,7 @@ async function jobsOf(id: string) {
   );
 }
 
-test('however many daemons look, each time is fired once', async () => {
+test('each time is fired once, however many daemons run', async () => {
   // Schedules that other tests left due are not counted.
   await fireDueSchedules(firing(), context.tenant);
   const schedule = await addSchedule({ missed: 'all', author: 'ann' });
@@ -55,7 +55,7 @@ test('however many daemons look, each time is fired once', async () => {
   expect(row?.ahead).toBe(true);
 });
 
-test('a paused schedule does not fire; a job that can no longer be enqueued is reported and not retried forever', async () => {
+test('a paused schedule does not fire; a job that is refused is recorded and not retried forever', async () => {
   const key = await app.keyFor(context.tenant.id);
   const paused = await addSchedule();
   await app.request('POST', `/api/schedules/${paused.id}/pause`, { key });
@@ -111,7 +111,7 @@ test.each([
   [{ job: { type: 'demo.sleep', payload: { seconds: -1 } } }, 'job.payload.seconds'],
   [{ job: { type: 'nobody.knows' } }, 'job.type'],
   [{ job: { type: 'demo.echo', run_at: '2026-01-01T00:00:00Z' } }, 'job.run_at'],
-])('a schedule that cannot work is refused: %j', async (given, field) => {
+])('an invalid schedule is refused: %j', async (given, field) => {
   const key = await app.keyFor(context.tenant.id);
   const body = { name: 'bad', cron: '0 0 * * *', job: { type: 'demo.echo' }, ...given };
   const answer = await app.request('POST', '/api/schedules', { key, body });

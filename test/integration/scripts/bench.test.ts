@@ -46,7 +46,7 @@ test.each([
   ['W3', { seconds: 1 }],
   ['W4', { n: 300, keys: 20 }],
   ['W5', { n: 50, blocked: 2000 }],
-])('%s comes to its end', async (name, options) => {
+])('%s runs to its end', async (name, options) => {
   const { workloads } = await import(new URL('../../../scripts/bench/workloads.mjs', import.meta.url).href);
   const result = await workloads[name].run(system(), { options, calm: async () => {} });
   expect(result.value).toBeGreaterThan(0);

@@ -34,7 +34,7 @@ async function countedLife(): Promise<void> {
   await rollUp();
 }
 
-test('what is counted follows every change of status, and equals what a scan would find', async () => {
+test('counts follow every change of status, and equal those of a scan', async () => {
   await countedLife();
   const scanned = await context.db.query<{ status: string; count: number }>(
     `select status, count(*)::int as count from ${context.schema}.jobs group by 1`,
@@ -55,7 +55,7 @@ test('what is counted follows every change of status, and equals what a scan wou
   expect(await readOldestSeconds(context.db, context.schema)).toBeGreaterThan(0);
 });
 
-test('charts have every point, levels at the end of each bucket, and only their queue', async () => {
+test('charts have every point, counts at the end of each bucket, and only their queue', async () => {
   await countedLife();
   for (const [metric, expected] of [
     ['enqueued', 6],
@@ -78,7 +78,7 @@ test('charts have every point, levels at the end of each bucket, and only their 
   expect(sum(await series('wait_p50'))).toBeGreaterThan(0);
 });
 
-test('a chart shows the past as it was', async () => {
+test('a chart shows the counts of the past', async () => {
   const where = context;
   await addJobs(where, [{}, {}, {}]);
   const { jobs } = await claim(where, { limit: 2 });
@@ -119,7 +119,7 @@ test('bounds of bucket and range are refused by name', async () => {
   expect(await ask('1d', '31d')).toHaveLength(31);
 });
 
-test('many rollups at once count every event once', async () => {
+test('concurrent roll-ups count every event once', async () => {
   const where = context;
   for (let i = 0; i < 20; i++) await addJob(where);
   await Promise.all(Array.from({ length: 6 }, () => rollUp(where, 4).catch(() => {})));

@@ -18,7 +18,7 @@ async function startRegistry(db: Queryable, everyMs?: number): Promise<TenantReg
 }
 
 describe('the registries of two daemons', () => {
-  it('see a new, a suspended and a deleted tenant by themselves', async () => {
+  it('see a new, a suspended and a deleted tenant without a restart', async () => {
     const registries = [await startRegistry(context.db), await startRegistry(context.db)];
     const bothSee = (check: (registry: TenantRegistry) => void) => eventually(() => registries.forEach(check));
     const { tenant } = await createTenant(context.db, { slug: 'fresh' });
@@ -70,7 +70,7 @@ describe('a registry', () => {
     await eventually(() => expect(registry.bySlug('kept')?.status).toBe('SUSPENDED'));
   });
 
-  it('leaves out settings that it does not understand and keeps the others', async () => {
+  it('omits settings that it does not understand and keeps the others', async () => {
     await createTenant(context.db, { slug: 'newer', settings: { concurrency: 4 } });
     await context.db.query(
       `update leasehold.tenants set updated_at = now(),

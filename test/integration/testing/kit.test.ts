@@ -31,7 +31,7 @@ const steps = defineJob({
   ],
 });
 
-test('a handler runs against a context that remembers', async () => {
+test('a handler runs with a context that records its calls', async () => {
   const run = await runHandler(crawl, { payload: { pages: 3 }, checkpoint: { page: 1 } });
   expect(run).toMatchObject({
     status: 'completed',
@@ -62,7 +62,7 @@ const reminder = defineJob({
   },
 });
 
-test('durable sleeps take no time in memory, and as much as the test says in the engine', async () => {
+test('durable sleeps take no time in memory, and the time that the test advances in the engine', async () => {
   expect(await runHandler(reminder)).toMatchObject({
     status: 'completed',
     result: 'sent',
@@ -142,7 +142,7 @@ test('events are given in memory, and sent in the engine', async () => {
   expect(await engine.wait(id)).toMatchObject({ status: 'SUCCESS', result: [null, 'yes'] });
 });
 
-test('phases run alone or all, and stop on request', async () => {
+test('phases run alone or together, and stop on request', async () => {
   expect(await runPhase(steps, 'three', { phaseResults: { two: 4 } })).toMatchObject({ result: 5 });
   const all = await runHandler(steps, { phaseResults: { two: 7 } });
   expect(all).toMatchObject({ status: 'completed', result: { one: null, two: 7, three: 8 } });

@@ -34,7 +34,7 @@ describe('erased history', () => {
     expect(named(await where.verify())).toContainEqual(['prune_unrecorded', '2']);
   });
 
-  it('finds a seal that is passed off as one of an earlier version', async () => {
+  it('finds a seal that is presented as one of an earlier version', async () => {
     const { sql, schema, verify } = await scene();
     await sql(`update ${schema}.event_seals set record = null, job_hashes = null where number = 1`);
     expect(named(await verify())).toContainEqual(['seal_altered', '1']);
@@ -42,7 +42,7 @@ describe('erased history', () => {
     expect(named(await verify())).toContainEqual(['seal_altered', '1']);
   });
 
-  it('finds a forged record of a removal: too young, or adopted', async () => {
+  it('finds a forged record of a removal: too recent, or adopted', async () => {
     for (const age of [0, 86_400 * 90, null]) {
       const { db, sql, schema, verify, anchor } = await scene();
       const [now] = await sql(`select (extract(epoch from now()) * 1000000)::bigint as now`);
@@ -64,7 +64,7 @@ describe('erased history', () => {
     }
   });
 
-  it('finds the time of a seal edited, so that retention takes it early', async () => {
+  it('finds an edited time of a seal, with which retention would remove it early', async () => {
     const where = await scene();
     const { db, sql, schema, verify } = where;
     await sql(`update ${schema}.event_seals set sealed_at = sealed_at - interval '100 days' where number = 1`);
@@ -75,7 +75,7 @@ describe('erased history', () => {
     expect(named(await verify())).toContainEqual(['seal_altered', '2']);
   });
 
-  it('finds a chain that was cut off, and grew again, by the anchor', async () => {
+  it('finds, by the anchor, a chain that was cut off and grew again', async () => {
     const where = await scene();
     const { sql, schema, verify, anchor } = where;
     const [kept] = await sql(`select number, encode(hash, 'hex') as hash, record::json ->> 'until' as until
@@ -98,7 +98,7 @@ describe('erased history', () => {
     expect(named(await verify(anchor))).toEqual([['seal_altered', '3']]);
   });
 
-  it('finds a chain that was rebuilt from some point on, by the anchor', async () => {
+  it('finds, by the anchor, a chain that was rebuilt from some point on', async () => {
     const where = await scene();
     await rebuildChain(where, (record, number) =>
       number === 2 ? { ...record, sealed_at: '1700000000000000' } : record,
@@ -135,7 +135,7 @@ describe('forged events', () => {
     }
   });
 
-  it('finds events that were kept from being sealed by moving the position on', async () => {
+  it('finds events that were never sealed because the position was moved forward', async () => {
     const where = await scene();
     const { sql, schema, verify } = where;
     await writeEvent(where.db, schema);
@@ -144,7 +144,7 @@ describe('forged events', () => {
     expect(kinds(await verify())).toEqual(['event_inserted']);
   });
 
-  it('finds an event whose transaction is yet to come, or under way', async () => {
+  it('finds an event whose transaction is in the future, or in progress', async () => {
     const where = await scene();
     const { sql, schema, verify } = where;
     const [next] = await sql(`select (pg_current_xact_id()::text::bigint + 100000)::text as xid`);
@@ -161,7 +161,7 @@ describe('forged events', () => {
     await open.rollback();
   });
 
-  it('finds an event that was given to another job, and two that changed places', async () => {
+  it('finds an event that was moved to another job, and two that were swapped', async () => {
     const { sql, schema, verify, done, resolved } = await scene();
     const [event] = await sql(`select xid || ':' || seq as key from ${schema}.events where type = 'job.completed'`);
     await sql(`update ${schema}.events set job_id = $1 where type = 'job.completed'`, [resolved.id]);
@@ -179,7 +179,7 @@ describe('forged events', () => {
     expect(named(await verify()).filter(([kind]) => kind === 'event_altered')).toHaveLength(2);
   });
 
-  it('finds keys and hashes moved about within a seal or between seals', async () => {
+  it('finds keys and hashes that were moved within a seal or between seals', async () => {
     const { sql, schema, verify } = await scene();
     await sql(`update ${schema}.event_seals set event_keys = array_append(event_keys, 'x') where number = 1`);
     expect(named(await verify())).toContainEqual(['seal_altered', '1']);
@@ -193,7 +193,7 @@ describe('forged events', () => {
     expect(kinds(await verify())).toContain('seal_missing');
   });
 
-  it('finds what the sealer remembers edited or removed', async () => {
+  it('finds an edited or removed state of the sealer', async () => {
     const { sql, schema, verify } = await scene();
     await sql(`update ${schema}.followers set state = state || '{"hash": "00"}' where name = 'seals'`);
     expect(named(await verify())).toEqual([['seal_altered', '3']]);

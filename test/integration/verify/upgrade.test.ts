@@ -63,7 +63,7 @@ it('proves a chain of an earlier version, and continues with it', async () => {
   expect(after.seals.end?.hash).toHaveLength(66);
 });
 
-it('accepts what an earlier version pruned before the upgrade, and nothing that is marked so later', async () => {
+it('accepts blocks that an earlier version pruned before the upgrade, and none that are marked later', async () => {
   const where = await newLog(4);
   await asBefore(where, 9);
   const anchor = (await verify(where)).seals.end;
@@ -176,7 +176,7 @@ it('compares events and jobs with hashes of the first version too', async () => 
   expect((await verify(where)).violations.map(({ kind }) => kind).sort()).toEqual(['event_altered', 'job_altered']);
 });
 
-it('seals events and jobs whose times have no number', async () => {
+it('seals events and jobs whose times are infinite', async () => {
   const where = await newLog(1);
   const { db, schema } = where;
   const job = await addJob(where);

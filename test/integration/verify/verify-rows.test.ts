@@ -17,7 +17,7 @@ describe('edited jobs', () => {
     [`type = 'demo.other'`],
     [`created_at = created_at - interval '1 microsecond'`],
     [`created_at = '294000-01-01'`],
-  ])('names a job by what it was enqueued with: %s', async (edit) => {
+  ])('names a job whose enqueued values were edited: %s', async (edit) => {
     const { sql, schema, verify, done, waiting } = await scene();
     for (const job of [waiting, done]) {
       await sql(`update ${schema}.jobs set ${edit} where id = $1`, [job.id]);
@@ -31,7 +31,7 @@ describe('edited jobs', () => {
     ['result = null'],
     [`error = '{"code": "X", "message": ""}'`],
     [`finished_at = finished_at + interval '1 day'`],
-  ])('names a job by how it ended: %s', async (edit) => {
+  ])('names a job whose outcome was edited: %s', async (edit) => {
     const { sql, schema, verify, done, resolved } = await scene();
     await sql(`update ${schema}.jobs set ${edit} where id = any($1)`, [[done.id, resolved.id]]);
     const { violations } = await verify();
@@ -40,7 +40,7 @@ describe('edited jobs', () => {
     );
   });
 
-  it('names jobs that changed places', async () => {
+  it('names jobs that were swapped', async () => {
     const { sql, schema, verify, done, resolved } = await scene();
     await sql(
       `update ${schema}.jobs j set result = o.result from ${schema}.jobs o
@@ -50,7 +50,7 @@ describe('edited jobs', () => {
     expect(kinds(await verify())).toEqual(['job_altered']);
   });
 
-  it('accepts what the product itself changes in a job that ended or waits', async () => {
+  it('accepts changes that the product itself makes to a job that ended or waits', async () => {
     const where = await scene();
     const { sql, schema, verify, done } = where;
     await sql(`update ${schema}.jobs set webhook_sent = true, stale_at = now(), updated_at = now() where id = $1`, [

@@ -97,14 +97,14 @@ async function eventOf(type: string): Promise<{ key: string; xid: string; seq: s
 const brief = (found: Verification) => found.violations.map((f: Violation) => [f.kind, f.event ?? f.seal ?? f.jobId]);
 
 describe('verification', () => {
-  it('proves a log in which everything happened', () => {
+  it('accepts a log with every kind of event', () => {
     expect(initial.violations).toEqual([]);
     expect(initial.jobs).toMatchObject({ jobs: 6 });
     expect(initial.lanes).toMatchObject({ targets: 2 });
     expect(initial.seals).toMatchObject({ seals: 1, unsealedEvents: 0 });
   });
 
-  it('seals what commits out of order, and what came since is not yet sealed', async () => {
+  it('seals events that commit out of order, and reports later ones as not sealed yet', async () => {
     await writeOutOfOrder(context, { writers: 4, each: 5, targets: 3 });
     await seal();
     await writeEvent(context.db, context.schema);
@@ -115,7 +115,7 @@ describe('verification', () => {
     expect((await verify()).seals.unsealedEvents).toBe(0);
   });
 
-  it('names an edited row, whatever was edited', async () => {
+  it('names an edited row, whichever column was edited', async () => {
     const { schema } = context;
     const event = await eventOf('job.resumed');
     for (const edit of [
@@ -175,7 +175,7 @@ describe('verification', () => {
     expect(brief(await verify())).toContainEqual(['seal_missing', '1']);
   });
 
-  it('notices a chain that was made anew, by a seal noted elsewhere', async () => {
+  it('detects a rebuilt chain by a seal that was noted elsewhere', async () => {
     const { db, schema } = context;
     const anchor = (await verify()).seals.end as { number: string; hash: string };
     expect((await verifyTenant(db, schema, { anchor })).violations).toEqual([]);
@@ -187,7 +187,7 @@ describe('verification', () => {
     expect((await verifyTenant(db, schema, { anchor })).violationCount).toBeGreaterThan(0);
   });
 
-  it('finds a job whose row is not what its history says', async () => {
+  it('finds a job whose row contradicts its history', async () => {
     const { schema } = context;
     const job = jobs[5] as Job;
     await tamper(`update ${schema}.jobs set status = 'CANCELED' where id = $1`, [job.id]);
@@ -246,19 +246,19 @@ describe('replaying forged histories', () => {
   const completed = (job: number, target?: string) =>
     ['job.completed', 'RUNNING', 'SUCCESS', job, target] as [string, string, string, number, string?];
 
-  it('accepts what may happen', async () => {
+  it('accepts valid histories', async () => {
     expect(
       await forge([enqueued(1, 'x'), started(1, 'x'), completed(1, 'x'), enqueued(2, 'x'), started(2, 'x')]),
     ).toEqual([]);
   });
 
-  it('refuses a step that is no transition', async () => {
+  it('refuses a step that is not a transition', async () => {
     expect(await forge([enqueued(1), ['job.completed', 'QUEUED', 'SUCCESS', 1]])).toMatchObject([
       { kind: 'job_history' },
     ]);
   });
 
-  it('refuses a step from where the job was not', async () => {
+  it('refuses a step from a status that the job did not have', async () => {
     const violations = await forge([enqueued(1), ['job.completed', 'RUNNING', 'SUCCESS', 1]]);
     expect(violations).toMatchObject([
       { kind: 'job_history', detail: expect.stringMatching(/from RUNNING, but the job was QUEUED/) },
@@ -287,7 +287,7 @@ describe('replaying forged histories', () => {
     expect(violations).toMatchObject([{ kind: 'lane_overlap', targetId: 'x' }]);
   });
 
-  it('finds a start behind a hold', async () => {
+  it('finds a start while the lane is held', async () => {
     const violations = await forge([
       enqueued(1, 'x'),
       enqueued(2, 'x'),
@@ -321,7 +321,7 @@ describe('retention and the command', () => {
     expect(await verify()).toMatchObject({ violations: [], seals: { sealedEvents: 1 } });
   });
 
-  it('seals what is new before it continues with what is old', async () => {
+  it('seals new events before it continues with old ones', async () => {
     const { db, schema } = context;
     await tamper('select 1');
     await ageSeals(context, 100);

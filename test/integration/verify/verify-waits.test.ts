@@ -79,17 +79,20 @@ const cases: Partial<Record<WaitKind, Case>> = {
   },
 };
 
-test.each(Object.entries(cases))('a job that waits (%s), and that nothing wakes', async (kind, { wait, forgery }) => {
-  const job = await wait();
-  expect(await violations()).toEqual([]);
-  await forge(forgery, job);
-  const detail = `is WAITING (${kind}), but no time, event, answer or job wakes it`;
-  expect(await violations()).toEqual([{ kind: 'job_waiting', jobId: job.id, detail }]);
-  await forge(`update {schema}.jobs set run_at = now() + interval '1 hour' where id = $1`, job);
-  expect(await violations()).toEqual([]);
-});
+test.each(Object.entries(cases))(
+  'verify names a job that waits (%s) and that nothing wakes',
+  async (kind, { wait, forgery }) => {
+    const job = await wait();
+    expect(await violations()).toEqual([]);
+    await forge(forgery, job);
+    const detail = `is WAITING (${kind}), but no time, event, answer or job wakes it`;
+    expect(await violations()).toEqual([{ kind: 'job_waiting', jobId: job.id, detail }]);
+    await forge(`update {schema}.jobs set run_at = now() + interval '1 hour' where id = $1`, job);
+    expect(await violations()).toEqual([]);
+  },
+);
 
-test('an open question whose job has ended', async () => {
+test('verify names an open question whose job has ended', async () => {
   const job = await running();
   await openQuestion(context.db, context.schema, heldBy(job), call, plainQuestion, 'worker:w1');
   await finish(context, job);

@@ -76,7 +76,7 @@ async function dueNow(): Promise<void> {
   await context.db.query(`update ${context.schema}.webhook_deliveries set next_at = now() where state = 'pending'`);
 }
 
-test('reports the end of a job once, signed, and then shows it on the job in a later event', async () => {
+test('sends the end of a job once, signed, and then records it on the job in a later event', async () => {
   const job = await completed({ webhookUrl: `${receiver.url}/end`, targetId: 'printer', clientRequestId: 'r1' });
   expect(await reread(context, job)).toMatchObject({ webhookSent: false });
   await webhooks.runOnce();
@@ -109,7 +109,7 @@ test('reports the end of a job once, signed, and then shows it on the job in a l
   expect(outcomes).toEqual(['delivered']);
 });
 
-test("the signed timestamp is the database's time, not that of an application clock that is off", async () => {
+test("the signed timestamp is the database's time, not that of an application clock that is wrong", async () => {
   await completed({ webhookUrl: `${receiver.url}/clock` });
   vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 606_000 });
   onTestFinished(() => void vi.useRealTimers());
@@ -121,7 +121,7 @@ test("the signed timestamp is the database's time, not that of an application cl
   expect(row!.off).toBeLessThan(300);
 });
 
-test("the tenant's address is used where the job names none, for the events the tenant wants", async () => {
+test("the tenant's URL is used if the job has none, for the events that the tenant selected", async () => {
   await updateTenantSettings(context.db, context.tenant.slug, {
     webhook: { url: `${receiver.url}/tenant`, events: ['job.started', 'job.completed', 'job.webhook_delivered'] },
   });
@@ -146,7 +146,7 @@ test('during a rotation both secrets sign', async () => {
   expect(await rotateWebhookSecrets(context.db, context.tenant.id, { keepPrevious: false })).toHaveLength(1);
 });
 
-test('is tried again after a failure, then given up; a person can have it resent', async () => {
+test('a delivery is retried after a failure, then given up; a person can resend it', async () => {
   receiver.on('/broken', answer(500));
   const job = await completed({ webhookUrl: `${receiver.url}/broken` });
   for (let i = 0; i < 5; i++) {
@@ -190,7 +190,7 @@ test('a later event of a job waits for the earlier one', async () => {
   expect(of(path)[0]!.body.data.error).toEqual({ code: 'HANDLER_ERROR', message: 'no' });
 });
 
-test('410 ends it for the address, until a person enables it again', async () => {
+test('a 410 disables the URL until a person enables it again', async () => {
   const url = `${receiver.url}/gone`;
   receiver.on('/gone', answer(410));
   const first = await completed({ webhookUrl: url });
@@ -207,7 +207,7 @@ test('410 ends it for the address, until a person enables it again', async () =>
   expect(await deliveriesOf(third)).toMatchObject([{ state: 'delivered' }]);
 });
 
-test('private addresses are refused for good unless allowed', async () => {
+test('private addresses are refused without a retry, unless allowed', async () => {
   await webhooks.task.stop();
   webhooks = create({ allowPrivate: false });
   const job = await completed({ webhookUrl: `${receiver.url}/inside` });
@@ -252,7 +252,7 @@ test('several dispatchers send each delivery once', async () => {
   await Promise.all(others.map((d) => d.task.stop()));
 });
 
-test('a receiver that hangs leaves slots for others, and its lock keeps a second try away', async () => {
+test('a receiver that hangs leaves slots for others, and its lock prevents a second try', async () => {
   receiver.on('/hang', hang);
   await webhooks.task.stop();
   webhooks = create({ concurrency: 8, timeoutMs: 5000 });
@@ -265,7 +265,7 @@ test('a receiver that hangs leaves slots for others, and its lock keeps a second
   expect(of('/hang')).toHaveLength(1);
 });
 
-test('lists newest first, by state, in pages', async () => {
+test('deliveries are listed newest first, by state, in pages', async () => {
   const jobs = [];
   for (let i = 0; i < 5; i++) jobs.push(await completed({ webhookUrl: `${receiver.url}/list` }));
   await webhooks.runOnce();

@@ -13,7 +13,7 @@ async function send(url: string, options: Partial<ConstructorParameters<typeof W
   }
 }
 
-test('a 2xx is accepted, everything else is not, and a redirect is not followed', async () => {
+test('a 2xx is accepted, any other status is not, and a redirect is not followed', async () => {
   expect(await send(`${receiver.url}/ok`)).toEqual({ kind: 'accepted', status: 204 });
   receiver.on('/broken', answer(500));
   expect(await send(`${receiver.url}/broken`)).toMatchObject({ kind: 'refused', status: 500 });
@@ -24,7 +24,7 @@ test('a 2xx is accepted, everything else is not, and a redirect is not followed'
   expect(receiver.received.some((r) => r.path === '/secret')).toBe(false);
 });
 
-test('a receiver that never answers costs the timeout and no more', async () => {
+test('a receiver that never answers costs only the timeout', async () => {
   receiver.on('/hang', hang);
   expect(await send(`${receiver.url}/hang`, { timeoutMs: 200 })).toMatchObject({
     kind: 'unreachable',
@@ -32,12 +32,12 @@ test('a receiver that never answers costs the timeout and no more', async () => 
   });
 });
 
-test('gigabytes after a 200 are neither read nor waited for', async () => {
+test('a body of gigabytes after a 200 is neither read nor awaited', async () => {
   receiver.on('/flood', flood);
   expect(await send(`${receiver.url}/flood`)).toEqual({ kind: 'accepted', status: 200 });
 });
 
-test('headers without end are a failure', async () => {
+test('endless headers are a failure', async () => {
   receiver.on('/headers', (_request, response) => response.socket?.end(`HTTP/1.1 200 OK\r\nx: ${'y'.repeat(100_000)}`));
   expect(await send(`${receiver.url}/headers`)).toMatchObject({ kind: 'unreachable' });
 });
@@ -46,7 +46,7 @@ test('a refused connection is reported as such', async () => {
   expect(await send('http://127.0.0.1:1/')).toMatchObject({ kind: 'unreachable' });
 });
 
-test('a name is resolved once, by the connection itself: there is no moment between check and use', async () => {
+test('a name is resolved once, by the connection itself, so check and use cannot differ', async () => {
   let asked = 0;
   const lookup = (_name: string, _options: unknown, callback: (error: null, found: object[]) => void) => {
     asked++;
@@ -66,7 +66,7 @@ test('a name is resolved once, by the connection itself: there is no moment betw
   expect(receiver.received.filter((r) => r.path === '/inside')).toHaveLength(1);
 });
 
-test('names that do not exist and names that lead inside get one and the same error', async () => {
+test('names that do not exist and names of private addresses get the same error', async () => {
   const failing =
     (code: string) => (_name: string, _options: unknown, callback: (error: Error, found: object[]) => void) =>
       callback(Object.assign(new Error(`getaddrinfo ${code} inner.example`), { code, syscall: 'getaddrinfo' }), []);

@@ -8,7 +8,7 @@ import { packageRoot } from '../../../server/kernel/environment.ts';
 
 const folder = join(packageRoot(), 'server/client');
 
-test('the client needs only what browsers have', () => {
+test('the client uses only globals that browsers have', () => {
   const files = readdirSync(folder, { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.ts'))
     .map((name) => join(folder, name));

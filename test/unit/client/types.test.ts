@@ -40,7 +40,7 @@ describe('types of a definition', () => {
     };
   });
 
-  it('types payload and result by the type alone', () => {
+  it('types payload and result by an imported type alone', () => {
     async (client: LeaseholdClient) => {
       const handle = await client.enqueue<typeof sendInvoice>('invoice.send', { invoiceId: '7', sentAt: '0' });
       expectTypeOf((await client.jobs.wait(handle)).result).toEqualTypeOf<{ pages: number }>();
@@ -72,7 +72,7 @@ describe('types of a definition', () => {
     };
   });
 
-  it('accepts anything where nothing is known', () => {
+  it('accepts any payload if the type is unknown', () => {
     async (client: LeaseholdClient) => {
       const handle = await client.enqueue('some.type', { any: 'thing' });
       expectTypeOf((await client.jobs.wait(handle)).result).toBeUnknown();

@@ -19,7 +19,7 @@ const edge = (after_id: string, job_id: string) => ({
   state: 'open',
 });
 
-test('each job is to the right of all that it waits for, and no two share a place', () => {
+test('each job is to the right of all jobs it waits for, and no two share a position', () => {
   const { nodes, columns, rows } = layoutOf({
     nodes: ['d', 'b', 'c', 'a', 'e'].map(node),
     edges: [edge('a', 'b'), edge('a', 'c'), edge('b', 'c'), edge('c', 'd'), edge('b', 'd')],
@@ -31,7 +31,7 @@ test('each job is to the right of all that it waits for, and no two share a plac
   expect(new Set(nodes.map(({ column, row }) => `${column} ${row}`)).size).toBe(nodes.length);
 });
 
-test('a graph that is broken does not loop', () => {
+test('a graph with a cycle does not loop', () => {
   const { nodes } = layoutOf({
     nodes: ['a', 'b'].map(node),
     edges: [edge('a', 'b'), edge('b', 'a')],

@@ -34,7 +34,7 @@ test('a read built for one tenant serves the next one', () => {
   expect(text).not.toContain('tenant_acme');
 });
 
-test('a value that is missing is an error, not a null', () => {
+test('a missing value is an error, not a null', () => {
   expect(() => afterId.bind(quoteSchema('tenant_acme'), { job: 'j', limit: 5 } as never)).toThrow('"after"');
 });
 

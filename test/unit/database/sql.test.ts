@@ -20,7 +20,7 @@ describe('a statement', () => {
     expect(statement(`select (:a::jsonb -> 'b')::uuid`).text(acme)).toBe(`select ($1::jsonb -> 'b')::uuid`);
   });
 
-  it('refuses a value that has no place, and a place that has no value', () => {
+  it('refuses a value without a placeholder, and a placeholder without a value', () => {
     const made = statement('select :a');
     expect(() => made.values({ a: 1, b: 2 })).toThrow('unknown SQL parameter :b');
     expect(() => made.values({})).toThrow('missing SQL parameter :a');
@@ -46,7 +46,7 @@ describe('a statement', () => {
     expect(renders).toBe(2);
   });
 
-  it('has no empty lines where a fragment is left out', () => {
+  it('has no empty lines for omitted fragments', () => {
     expect(statement('\n  select 1\n  \n  from t').text(acme)).toBe('  select 1\n  from t');
   });
 });

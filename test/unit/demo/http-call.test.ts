@@ -3,7 +3,7 @@ import { countBytes, demoHandlers } from '../../../server/demo/handlers.ts';
 import { runHandler } from '../../../server/testing/fake-run.ts';
 
 test.each(['http://127.0.0.1:9/', 'http://169.254.169.254/latest/meta-data', 'http://[::1]/', 'http://0x7f.1/'])(
-  'the sample call does not reach inside: %s',
+  'the sample call does not reach the internal address %s',
   async (url) => {
     const httpCall = demoHandlers.find(({ type }) => type === 'demo.http');
     const run = await runHandler(httpCall!, { payload: { url } });
@@ -11,7 +11,7 @@ test.each(['http://127.0.0.1:9/', 'http://169.254.169.254/latest/meta-data', 'ht
   },
 );
 
-test('of an answer without end only so much is read, and it is cancelled', async () => {
+test('only a bounded part of an endless response is read, and the rest is cancelled', async () => {
   let sent = 0;
   let isCancelled = false;
   async function* endless() {

@@ -13,7 +13,7 @@ function registryOf(...payloads: (z.ZodType | undefined)[]): HandlerRegistry {
   );
 }
 
-describe('the sample of a start is one that the daemon accepts', () => {
+describe('the sample job of a first start is one that the daemon accepts', () => {
   const schemas: [string, z.ZodType][] = Object.entries({
     texts: z.object({ customer: z.string().min(10).max(12), note: z.string().optional() }),
     numbers: z.object({
@@ -49,7 +49,7 @@ describe('the sample of a start is one that the daemon accepts', () => {
     expect(handlers.checkPayload('type.0', JSON.parse(JSON.stringify(sample?.payload)))).toMatchObject({ ok: true });
   });
 
-  test('of another type, if the first asks for what cannot be guessed', () => {
+  test('uses another type if the payload of the first cannot be guessed', () => {
     const secret = z.object({ code: z.string().refine((text) => text === 'open sesame') });
     expect(sampleJob(registryOf(secret, z.object({ n: z.number() })))).toEqual({ type: 'type.1', payload: { n: 1 } });
     expect(sampleJob(registryOf(secret))).toMatchObject({
@@ -58,13 +58,13 @@ describe('the sample of a start is one that the daemon accepts', () => {
     });
   });
 
-  test('with numbers that a person would choose', () => {
+  test('uses numbers that a person would choose', () => {
     const payload = z.object({ n: z.int(), m: z.int().min(0), k: z.int().max(-3) });
     expect(sampleJob(registryOf(payload))?.payload).toMatchObject({ n: 1, m: 1 });
     expect(sampleJob(registryOf(payload))?.missing).toBeUndefined();
   });
 
-  test('of the demo, where it is loaded; none without types', () => {
+  test('is one of the demo if it is loaded, and missing without types', () => {
     expect(sampleJob(new HandlerRegistry(demoHandlers))).toEqual({ type: 'demo.echo', payload: { hello: 'world' } });
     expect(sampleJob(registryOf())).toBeUndefined();
   });

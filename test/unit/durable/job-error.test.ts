@@ -13,7 +13,7 @@ describe('an error keeps', () => {
     expect(error.stack).toMatch(/^Error: card expired\n\s+at .*job-error\.test\.ts:\d+:\d+/);
   });
 
-  test('the chain of its causes, as far as people read', () => {
+  test('the chain of its causes, up to a limit', () => {
     const root = Object.assign(new Error('refused'), { code: 'ECONNREFUSED' });
     const error = toJobError(new Error('outer', { cause: new TypeError('fetch failed', { cause: root }) }));
     expect(error.cause).toMatchObject({ name: 'TypeError', message: 'fetch failed' });
@@ -27,13 +27,13 @@ describe('an error keeps', () => {
     expect(error.errors).toMatchObject([{ message: 'one' }, { message: 'two' }]);
   });
 
-  test('all of it on the way out of a thread', () => {
+  test('all of it when it leaves a thread', () => {
     const thrown = new Fatal('no', { code: 'REFUSED', details: { a: 1 }, cause: new RangeError('too far') });
     expect(toJobError(receiveError(structuredClone(sendError(thrown))))).toEqual(toJobError(thrown));
   });
 });
 
-describe('whatever is thrown can be stored, in bounds', () => {
+describe('any thrown value can be stored, within bounds', () => {
   const circular = new Error('circular');
   circular.cause = circular;
   const deep = Array.from({ length: 100 }).reduce<Error>(
@@ -69,7 +69,7 @@ describe('whatever is thrown can be stored, in bounds', () => {
     expect(Buffer.byteLength(JSON.stringify(error))).toBeLessThan(32_768);
   });
 
-  test('a long message leaves room for the frames', () => {
+  test('a long message leaves room for the stack frames', () => {
     expect(toJobError(long).stack).toContain('job-error.test.ts');
   });
 });

@@ -42,7 +42,7 @@ test.each([
   });
 });
 
-test('what is large is found by its size, without reading all of it, and also where reading fails', () => {
+test('a large value is detected by its size, without reading all of it, and also if reading fails', () => {
   expect(isLarge({ text: 'x'.repeat(100) })).toBe(false);
   expect(isLarge({ text: 'x'.repeat(100_000) })).toBe(true);
   expect(isLarge(Array.from({ length: 10_000 }, () => 1))).toBe(true);
@@ -57,7 +57,7 @@ test('what is large is found by its size, without reading all of it, and also wh
 });
 
 test.each([[{ list: [1, 'two', null] }], ['x'.repeat(2_000_000)], ['\u0000'], [{ a: 1n }]])(
-  'a value is stored or refused alike in one turn and in several',
+  'a value is stored or refused in the same way in one turn and in several',
   async (value) => {
     expect(await toStorableInTurns(value, 1_000_000, 'The result')).toEqual(store(value));
   },

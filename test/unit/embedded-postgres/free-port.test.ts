@@ -2,7 +2,7 @@ import { createServer } from 'node:net';
 import { expect, test } from 'vitest';
 import { freePort } from '../../../server/embedded-postgres/cluster.ts';
 
-test('a free port can be listened on, and is none that the system gives to outgoing connections', async () => {
+test('a free port can be listened on, and is outside the range for outgoing connections', async () => {
   for (let n = 0; n < 20; n++) {
     const port = await freePort();
     expect(port).toBeLessThan(32_768);

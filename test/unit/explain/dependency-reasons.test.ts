@@ -12,7 +12,7 @@ test.each([
   expect(afterText(total, unfinished)).toBe(text);
 });
 
-test('one child, and several', () => {
+test('the text distinguishes one child from several', () => {
   expect(childrenText(1, 1)).toBe('its child');
   expect(childrenText(3, 1)).toBe('1 of its 3 children');
 });

@@ -16,7 +16,7 @@ function startup(): Buffer {
   return bytes;
 }
 
-test('messages are whole, in whatever pieces they come', () => {
+test('messages are assembled from chunks of any size', () => {
   const bytes = Buffer.concat([startup(), simpleQuery('select 1'), message('S', '')]);
   const reader = new MessageReader('client');
   const types = [...bytes].flatMap((byte) => reader.read(Buffer.from([byte])).map(({ type }) => type));
@@ -24,7 +24,7 @@ test('messages are whole, in whatever pieces they come', () => {
   expect(new MessageReader('client').read(bytes).map(({ type }) => type)).toEqual(['startup', 'Q', 'S']);
 });
 
-test('a request has the SQL of its statement, also if that was prepared before', () => {
+test('a request has the SQL of its statement, even if it was prepared before', () => {
   const requests = new RequestReader();
   const texts = (...bytes: Buffer[]) => {
     const reader = new MessageReader('server');

@@ -4,7 +4,7 @@ import { Cursor, encodeCursor } from '../../../server/http/request/paging.ts';
 const id = '0199c0de-0000-7000-8000-000000000001';
 const at = '2026-01-02T03:04:05.123456Z';
 
-it('gives back what it was made of, for its own list only', () => {
+it('returns its position, for its own list only', () => {
   const cursor = new Cursor(encodeCursor('keys:tenant-1', [at, id]));
   expect(cursor.position('keys:tenant-1', ['time', 'uuid'])).toEqual([at, id]);
   expect(() => cursor.position('keys:tenant-2', ['time', 'uuid'])).toThrow('does not belong');

@@ -6,7 +6,7 @@ const document = JSON.parse(readFileSync(new URL('../../snapshots/openapi.json',
   paths: Record<string, Record<string, { operationId: string }>>;
 };
 
-it('names an operation by its verb and what it is about', () => {
+it('names an operation by its verb and its resource', () => {
   expect(operationIdOf('get', '/api/jobs')).toBe('listJobs');
   expect(operationIdOf('get', '/api/jobs/{job_id}')).toBe('getJob');
   expect(operationIdOf('post', '/api/jobs')).toBe('createJob');
@@ -15,7 +15,7 @@ it('names an operation by its verb and what it is about', () => {
   expect(operationIdOf('get', '/api/jobs/{job_id}/why')).toBe('getJobWhy');
 });
 
-it('gives every operation an id of its own', () => {
+it('gives every operation a unique id', () => {
   const ids = Object.values(document.paths).flatMap((methods) =>
     Object.values(methods).map((each) => each.operationId),
   );

@@ -15,7 +15,7 @@ test('keys come from the schema, values from the fields of the same name', () =>
   expect(present(schema, value)).toEqual({ id: 'a', job_id: 'j', last_used_at: null, state: 'on', note: undefined });
 });
 
-test('what is given replaces what the value has', () => {
+test('a given value replaces the field', () => {
   const value = { id: 'a', jobId: 'j', lastUsedAt: 'then', state: 'broken' };
   expect(present(schema, value, { state: 'off', last_used_at: null })).toMatchObject({
     state: 'off',
@@ -23,7 +23,7 @@ test('what is given replaces what the value has', () => {
   });
 });
 
-test('the compiler asks for what the value does not have', () => {
+test('the compiler requires keys that the value does not have', () => {
   // @ts-expect-error `job_id` and `state` have no field.
   expect(present(schema, { id: 'a', lastUsedAt: null })).toMatchObject({ id: 'a', job_id: undefined });
 });

@@ -54,7 +54,7 @@ test('a tenant has half of the turns, and the last ones are for tenants that hav
   expect(turns.used).toBe(6);
 });
 
-test('all are served in the end, each tenant in its order, and every turn comes back', async () => {
+test('all requests are served, each tenant in order, and every turn is returned', async () => {
   const turns = create();
   const order: string[] = [];
   const work = ['a', 'b', 'c'].flatMap((tenant) =>
@@ -81,7 +81,7 @@ test('a tenant alone has all turns but those for its renewals and for operators'
   expect(begun).toHaveLength(7);
 });
 
-test('who waits too long is refused: 429 for its own doing, 503 for that of others', async () => {
+test('a request that waits too long is refused: 429 if its tenant has too many, 503 if others have', async () => {
   const turns = create({ connections: 2, waitMs: 10 });
   const leave = await turns.take('a');
   await expect(turns.take('a')).rejects.toMatchObject({ code: 'TOO_MANY_REQUESTS', extra: { scope: 'tenant' } });
@@ -92,7 +92,7 @@ test('who waits too long is refused: 429 for its own doing, 503 for that of othe
   (await turns.take('b'))();
 });
 
-test('work that fails gives its turn back', async () => {
+test('work that fails returns its turn', async () => {
   const turns = create();
   await expect(turns.within('a', () => Promise.reject(new Error('no')))).rejects.toThrow('no');
   expect(turns.used).toBe(0);

@@ -25,7 +25,7 @@ it('knows that scheduled jobs cannot be claimed before the first of them is due'
   expect(work).toMatchObject({ isLater: true, dueInMs: 5000 });
 });
 
-it('expects work now from anything else', () => {
+it('reports any other job as claimable now', () => {
   const pending = enqueued({ status: 'PENDING' });
   expect(workOf([])).toMatchObject({ isLater: false, dueInMs: undefined });
   expect(workOf([pending, enqueued({ status: 'QUEUED' })])).toMatchObject({ isLater: false });

@@ -35,11 +35,11 @@ it.each([
   'b5f1c2d3e4a596877869504132435465768798a9bacbdced',
   'xK3v-Pq9_Lm2Zt7Yw5Rb8Nc4Hd6Jf1Gs',
   'correct horse battery staple with more words',
-])('one that cannot is taken: %s', (key) => {
+])('an ADMIN_API_KEY that cannot be guessed is accepted: %s', (key) => {
   expect(loadConfig({ ADMIN_API_KEY: key }).adminApiKey).toBe(key);
 });
 
-it.each(['hex', 'base64url'] as const)('no random key is refused: %s', (encoding) => {
+it.each(['hex', 'base64url'] as const)('a random key is accepted: %s', (encoding) => {
   for (let n = 0; n < 500; n++) {
     const key = randomBytes(24).toString(encoding).slice(0, 32);
     expect(loadConfig({ ADMIN_API_KEY: key }).adminApiKey).toBe(key);

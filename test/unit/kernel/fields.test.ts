@@ -5,7 +5,7 @@ import { tenantSettings } from '../../../server/tenants/tenant.ts';
 
 const faultOf = (url: string) => httpUrlField().safeParse(url).error?.issues[0]?.message;
 
-test('the encoded form counts: percent signs in the path, punycode in the host', () => {
+test('the limit applies to the encoded form: percent signs in the path, punycode in the host', () => {
   expect(normalizeUrl('https://bücher.example/語?q=é')).toBe('https://xn--bcher-kva.example/%E8%AA%9E?q=%C3%A9');
   const prefix = 'https://example.com/';
   expect(faultOf(prefix + '語'.repeat((2048 - prefix.length) / 9))).toBeUndefined();

@@ -33,7 +33,7 @@ test('with an infinite period it has no timer and runs when it is called', async
   expect(vi.getTimerCount()).toBe(0);
 });
 
-test('its period is asked for after every run', async () => {
+test('its period is read after every run', async () => {
   let everyMs = 1000;
   const { run, interval } = create(() => everyMs);
   await interval.start();

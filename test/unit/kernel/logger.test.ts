@@ -3,7 +3,7 @@ import { existsSync, openSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../../server/kernel/environment.ts';
 
-test.skipIf(!existsSync('/dev/full'))('an output that takes nothing does not stop the program', async () => {
+test.skipIf(!existsSync('/dev/full'))('an output that accepts no data does not stop the program', async () => {
   const code = `import('./server/kernel/logger.ts').then(({ createLogger }) => {
     const logger = createLogger('info');
     for (let i = 0; i < 3; i++) logger.info('a line');

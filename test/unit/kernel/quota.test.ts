@@ -4,7 +4,7 @@ import { Quota } from '../../../server/kernel/quota.ts';
 
 const of = (tenantId: string, keyId = `key of ${tenantId}`) => ({ tenantId, keyId });
 
-test('the last places are for tenants that have none', () => {
+test('the last places are reserved for tenants without any', () => {
   const quota = new Quota('things', { total: 40 });
   for (let i = 0; i < 38; i++) quota.enter(of('a'));
   expect(() => quota.enter(of('a'))).toThrow('This server has 38 things');
@@ -15,7 +15,7 @@ test('the last places are for tenants that have none', () => {
   expect(quota.used).toBe(40);
 });
 
-test('a place is given back once, however often it is left', () => {
+test('a place is released once, however often the function is called', () => {
   const quota = new Quota('things', { total: 10, perTenant: 1, perKey: 1 });
   const leave = quota.enter(of('a'));
   expect(() => quota.enter(of('a', 'another key'))).toThrow('The tenant has 1 things on this server');

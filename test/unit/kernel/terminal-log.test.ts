@@ -10,7 +10,7 @@ test('a log line on a terminal has time, level, message and fields', () => {
   expect(text).toMatch(/^\d\d:\d\d:\d\d info {2}daemon is running tenants=2 types=a,b\n$/);
 });
 
-test('a failed attempt says type, target, attempt, error and where to look', () => {
+test('the line of a failed attempt has type, target, attempt, error and a link', () => {
   const failed = { type: 'demo.fail', targetId: 'm 1', attempt: 2, error: { code: 'BOOM', message: 'no paper' } };
   const text = toTerminalText(line({ ...failed, level: 40, see: '/jobs/7', msg: 'attempt failed' }), false);
   expect(text).toContain(
@@ -18,7 +18,7 @@ test('a failed attempt says type, target, attempt, error and where to look', () 
   );
 });
 
-test('stacks are below the line, colors only where they are wanted, and other text is left alone', () => {
+test('stacks are below the line, colors only on request, and other text is unchanged', () => {
   const err = { message: 'bad', stack: 'Error: bad\n    at file.ts:1' };
   expect(toTerminalText(line({ level: 50, err, msg: 'uncaught exception' }), false)).toMatch(
     /uncaught exception\n {4}Error: bad\n {4}at file\.ts:1\n$/,
@@ -27,7 +27,7 @@ test('stacks are below the line, colors only where they are wanted, and other te
   expect(toTerminalText('no JSON\n', false)).toBe('no JSON\n');
 });
 
-test('the first Ctrl-C says what is waited for, how long, and what a second one does', () => {
+test('the line of the first Ctrl-C says what the daemon waits for, for how long, and what a second one does', () => {
   expect(explainDrain({ running: 2, types: ['import', 'render'], graceSeconds: 30 })).toBe(
     'Stopping. Waiting up to 30 s for 2 running jobs (import, render). Press Ctrl-C again to stop at once.',
   );

@@ -85,7 +85,7 @@ test('an idle tenant is left out until it is woken, and is run again while there
   expect(runs).toEqual(['b', 'a', 'a']);
 });
 
-test('a task knows whether its tenant was woken, and its last run ends before its parts are stopped', async () => {
+test('a run knows whether its tenant was woken, and the last run ends before its parts are stopped', async () => {
   const seen: string[] = [];
   const task = new PerTenantTask({
     name: 'test',
@@ -116,7 +116,7 @@ async function runFor(task: PerTenantTask, seconds: number): Promise<void> {
   }
 }
 
-test('under load a task pauses between its runs, and a task that stays behind pauses less and less', async () => {
+test('under load a task pauses between its runs, and less so the further it is behind', async () => {
   vi.useFakeTimers({ toFake: ['performance'] });
   let result: TaskResult = 'more';
   let isUnderLoad = true;

@@ -38,7 +38,7 @@ test('two slots that get the same lease start its job once', async () => {
   expect({ starts, releases: releases.length }).toEqual({ starts: 1, releases: 1 });
 });
 
-test('a daemon of an older version, which has no parts of stored calls, is asked for all', async () => {
+test('a daemon of an older version, which does not return stored calls in parts, is asked for all', async () => {
   const stored = { name: 'one', kind: 'step', position: 0, parallel: false, status: 'completed', result: 7 };
   const refusal = { code: 'INVALID_FIELD', detail: 'after is not a field of this request' };
   const released: unknown[] = [];

@@ -45,12 +45,12 @@ test.each(['LEASE_EXPIRED', 'TIMEOUT'])('a failure by %s is a TIMEOUT', (code) =
   expect(eventName('job.failed', { error: { code } })).toBe('JOB_TIMEOUT');
 });
 
-test('every state stands for some status, and every status is in some state', () => {
+test('every state covers some status, and every status has a state', () => {
   const covered = new Set(jobStates.flatMap(statusesOf));
   expect([...covered].sort()).toEqual([...statuses].sort());
 });
 
-test('a claim is no lease, and a job that waits again has neither', () => {
+test('a claim is not a lease, and a job that waits again has neither', () => {
   const claim = job({ status: 'CLAIMED', leaseId: 'c', leaseOwner: 'w', leaseKind: 'claim', leaseExpiresAt: 'then' });
   expect(toJobIntent(claim)).toMatchObject({ lease_id: null, claimed_by: 'w', claim_expires_at: 'then' });
   const again = job({
@@ -68,7 +68,7 @@ test('a claim is no lease, and a job that waits again has neither', () => {
   expect(toJobIntent(done)).toMatchObject({ lease_id: 'l', claimed_by: 'w' });
 });
 
-test('a paused job says so in its note', () => {
+test('the note of a paused job says so', () => {
   const paused = job({ status: 'PAUSED', error: { code: 'PAUSED', message: 'Job was interrupted by user' } });
   expect(toJobIntent(paused)).toMatchObject({ state: 'QUEUED', note: expect.stringContaining('interrupted by user') });
   expect(toJobResult(paused)).toBeNull();

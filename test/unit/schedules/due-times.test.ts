@@ -9,7 +9,7 @@ test('a fixed time runs once a day across clock changes', () => {
   expect(autumn).toEqual(['2026-10-24T00:30:00.000Z', '2026-10-25T00:30:00.000Z', '2026-10-26T01:30:00.000Z']);
 });
 
-test('an hourly one runs every hour of a long and of a short day', () => {
+test('an hourly time runs every hour of a long and of a short day', () => {
   const hours = (zone: string, from: string, to: string) =>
     nextTimes('0 * * * *', zone, from, 40).filter((time) => time < `${to}.000Z`).length;
   expect(hours('America/New_York', '2026-03-08T04:59:00Z', '2026-03-09T04:00:00')).toBe(23);
@@ -21,7 +21,7 @@ test('an hourly one runs every hour of a long and of a short day', () => {
   ]);
 });
 
-test('bad expressions and zones are named', () => {
+test('errors name invalid expressions and zones', () => {
   expect(findCronError('* * * *', 'UTC')?.field).toBe('cron');
   expect(findCronError('61 * * * *', 'UTC')?.field).toBe('cron');
   expect(findCronError('0 0 * * *', 'Mars/Base')?.field).toBe('timezone');
@@ -39,13 +39,13 @@ test.each([
   expect(dueTimes({ ...hourly, missed }, now)).toEqual({ fire, dropped, nextAt: '2026-01-01T06:00:00.000Z' });
 });
 
-test('a run that is on time fires under every policy, and the latest one is enough beside it', () => {
+test('a run that is on time fires under every policy, without the missed one before it', () => {
   for (const missed of ['skip', 'latest'] as const) {
     expect(dueTimes({ ...hourly, missed }, '2026-01-01T03:00:01Z').fire).toEqual(['2026-01-01T03:00:00.000Z']);
   }
 });
 
-test('all is bounded, and a schedule by the second that slept for weeks does not walk them', () => {
+test('the policy all is bounded, and weeks of missed seconds are not enumerated', () => {
   const bySecond = { cron: '* * * * * *', timezone: 'UTC', nextAt: '2025-12-01T00:00:00.000Z' };
   const due = dueTimes({ ...bySecond, missed: 'all' }, now);
   expect(due.fire.length).toBe(161);

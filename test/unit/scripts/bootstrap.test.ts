@@ -6,14 +6,14 @@ import { describe, expect, test } from 'vitest';
 import { packageRoot } from '../../../server/kernel/environment.ts';
 import { temporaryDirectory } from '../../support/temporary.ts';
 
-test('an old version of Node is refused with the version that is needed', async () => {
+test('an old version of Node is refused with the required version', async () => {
   const old = 'Object.defineProperty(process, "versions", { value: { ...process.versions, node: "18.20.4" } })';
   const { code, output } = await bootstrap(['--import', `data:text/javascript,${encodeURIComponent(old)}`], ['start']);
   expect(code).toBe(1);
   expect(output).toContain('Leasehold needs Node 20.19 or newer. This is Node 18.20.4.');
 });
 
-test('a command it does not know is refused with those it knows', async () => {
+test('an unknown command is refused with the known ones', async () => {
   const { code, output } = await bootstrap([], ['strat']);
   expect(code).toBe(1);
   expect(output).toContain('bootstrap does not know "strat"; it knows start, test, test-on');
@@ -55,7 +55,7 @@ describe('what is installed', () => {
     expect(clone.calls()).toEqual(['ci --omit=dev', 'ci --omit=dev']);
   });
 
-  test('the reason of npm is printed when it fails', async () => {
+  test('the error of npm is printed when it fails', async () => {
     const clone = await cloneWithFakeNpm();
     await writeFile(clone.npm, `console.error('E404 no such package'); process.exit(1);`);
     const { code, output } = await clone.run('build');

@@ -38,7 +38,7 @@ test('shows the pools and, once started, the delay of the event loop', async () 
   expect(await metrics.registry.metrics()).toContain('nodejs_eventloop_lag_max_seconds 0\n');
 });
 
-test('a gauge that is reset forgets tenants that are gone', async () => {
+test('a gauge that is reset drops deleted tenants', async () => {
   const metrics = new Metrics({ perTenant: true, version: '1' });
   metrics.queueJobs.set('gone', 'QUEUED', 3);
   metrics.queueJobs.reset();

@@ -8,7 +8,7 @@ import { eventually } from '../../support/eventually.ts';
 
 const program = fileURLToPath(new URL('../../support/vitest/run-with-child.ts', import.meta.url));
 
-test('a process that lost its run exits and takes its children along', async () => {
+test('a process whose test run is gone exits with its children', async () => {
   const worker = fork(program, [], { execArgv: ['--import', 'tsx'], stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
   const exited = once(worker, 'exit');
   const [pid] = (await once(worker, 'message')) as [number];

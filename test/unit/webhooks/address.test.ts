@@ -56,7 +56,7 @@ test.each([
   await sender.close();
 });
 
-test('a name is refused when any of its addresses is private, and handed on as checked otherwise', async () => {
+test('a name is refused if any of its addresses is private, and otherwise connected to at the checked address', async () => {
   const answers: Record<string, string[]> = { mixed: ['8.8.8.8', '10.0.0.1'], good: ['8.8.8.8', '8.8.4.4'] };
   const lookup = publicLookup((name, _options, callback) =>
     callback(

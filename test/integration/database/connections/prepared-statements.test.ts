@@ -35,7 +35,7 @@ async function use(db: Database, text: string, times: number): Promise<void> {
 
 const numbered = (n: number) => `select $1::int as n /* ${String(n).padStart(3, '0')} */`;
 
-test('a text is named with its third use, and answers the same under its name', async () => {
+test('a text is prepared at its third use, with the same results', async () => {
   const db = await openOne();
   await use(db, numbered(1), 2);
   expect(await named(db)).toEqual([]);
@@ -45,7 +45,7 @@ test('a text is named with its third use, and answers the same under its name', 
   expect(await named(db)).toEqual([numbered(1)]);
 });
 
-test('statements of transactions are named as well, and their names outlive a rollback', async () => {
+test('statements of transactions are prepared too, and stay so after a rollback', async () => {
   const db = await openOne();
   const failing = db.transaction(async (tx) => {
     for (let n = 0; n < 3; n++) await tx.query(numbered(1), [n], 'prepared');
@@ -58,13 +58,13 @@ test('statements of transactions are named as well, and their names outlive a ro
   expect(await db.query('show plan_cache_mode')).toEqual([{ plan_cache_mode: 'force_custom_plan' }]);
 });
 
-test('a statement that is not marked as frequent is never named', async () => {
+test('a statement that is not marked as frequent is never prepared', async () => {
   const db = await openOne();
   for (let n = 0; n < 10; n++) await db.query(numbered(1), [n]);
   expect(await named(db)).toEqual([]);
 });
 
-test('a text whose uses lie far apart is not named', async () => {
+test('a text that is used rarely is not prepared', async () => {
   const db = await openOne();
   await use(db, numbered(0), 2);
   for (let n = 1; n <= 200; n++) await use(db, numbered(n), 1);
@@ -74,7 +74,7 @@ test('a text whose uses lie far apart is not named', async () => {
   expect(await named(db)).toEqual([numbered(0)]);
 });
 
-test('fifty have names; the one that was not used for longest gives up its own', async () => {
+test('fifty texts are prepared; another one replaces the least recently used', async () => {
   const db = await openOne();
   for (let n = 1; n <= 50; n++) await use(db, numbered(n), 3);
   expect(await named(db)).toEqual(Array.from({ length: 50 }, (_, n) => numbered(n + 1)));
@@ -90,7 +90,7 @@ test('fifty have names; the one that was not used for longest gives up its own',
   expect(await named(db)).toEqual([numbered(1), numbered(2), ...left.slice(2)]);
 });
 
-test('names that the server has forgotten fail once; the connection is dropped, and another try succeeds', async () => {
+test('names that the server has forgotten fail once; the connection is dropped, and a retry succeeds', async () => {
   const db = await openOne();
   const forgetful = async () => {
     await db.query('select 1');
@@ -112,7 +112,7 @@ test('names that the server has forgotten fail once; the connection is dropped, 
   expect(await retryConflicts(inTransaction)).toEqual([{ n: 9 }]);
 });
 
-test('a name whose columns have changed fails once, and another try succeeds', async () => {
+test('a prepared statement whose columns have changed fails once, and a retry succeeds', async () => {
   const db = await openOne();
   await db.query('create table changing (a int)');
   await db.query('insert into changing values (1)');
@@ -127,7 +127,7 @@ test('a name whose columns have changed fails once, and another try succeeds', a
   expect(await retryConflicts(look)).toEqual([{ a: 1, b: null, c: null }]);
 });
 
-test('a statement is parsed once, and planned for what it is given', async () => {
+test('a statement is parsed once, and planned for its values', async () => {
   const db = await openOne();
   await use(db, numbered(1), 20);
   const plans = await db.query(
@@ -137,7 +137,7 @@ test('a statement is parsed once, and planned for what it is given', async () =>
   expect(plans).toEqual([{ kept: 0, made: 18 }]);
 });
 
-test('behind a pooler nothing is named', async () => {
+test('behind a pooler no statement is prepared', async () => {
   const pooled = await openOne((await startProxy(context.url, { asPooler: true })).url);
   await use(pooled, numbered(1), 10);
   expect(await named(pooled)).toEqual([]);
@@ -150,7 +150,7 @@ test('behind a pooler nothing is named', async () => {
 });
 
 // The coordinator of a cluster plans for the values; test/citus looks at the nodes.
-test.skipIf(citusCluster())('the plan of a statement is kept if asked for, and those of others are not', async () => {
+test.skipIf(citusCluster())('the plan of a statement is kept on request only', async () => {
   const db = await openOne();
   for (let n = 0; n < 8; n++) expect(await db.query(numbered(1), [n], 'keepPlan')).toEqual([{ n }]);
   await use(db, numbered(2), 8);

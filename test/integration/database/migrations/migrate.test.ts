@@ -62,7 +62,7 @@ test('a migrator killed half-way leaves nothing broken', async () => {
   expect(await migrateTenant(context.db, 'tenant_killed', { directory })).toEqual(['0001_slow']);
 });
 
-test('killed while it creates a schema it leaves none, and the next one creates it', async () => {
+test('a migrator killed while it creates a schema leaves none, and the next one creates it', async () => {
   const slow = { '0000_first': first, '0001_slow': `${second}\n--> statement-breakpoint\nSELECT pg_sleep(600);` };
   const directory = await writeMigrations(slow);
   await killWhileItSleeps('tenant_unborn', directory);
@@ -122,7 +122,7 @@ test('a schema that is not ours is refused and left untouched', async () => {
   expect(await tables('tenant_foreign')).toEqual(['precious']);
 });
 
-test('a name that is no identifier never reaches the database', async () => {
+test('an invalid identifier never reaches the database', async () => {
   await expect(migrateTenant(context.db, 'x"; drop schema leasehold; --')).rejects.toThrow(/not a schema name/);
 });
 

@@ -62,7 +62,7 @@ describe('a durable follower', () => {
     expect((await stateOf('from now')).numbers).toEqual([2]);
   });
 
-  it('stays where it was when its work fails', async () => {
+  it('keeps its position if its step fails', async () => {
     const { db, schema } = context;
     await followAll('failing', { startAt: 'now' });
     await writeEvent(db, schema, { n: 1 });
@@ -77,7 +77,7 @@ describe('a durable follower', () => {
     expect((await stateOf('failing')).numbers).toEqual([1]);
   });
 
-  it('finds the events that its own work writes', async () => {
+  it('reads the events that its own steps write', async () => {
     const { db, schema } = context;
     await followAll('echo', { startAt: 'now' });
     await writeEvent(db, schema, { n: 1 });
@@ -100,7 +100,7 @@ describe('a durable follower', () => {
     expect(await version()).toEqual(before);
   });
 
-  it('steps aside while another daemon is at it', async () => {
+  it('does nothing while another daemon runs it', async () => {
     const { db, schema } = context;
     await followAll('contended', { startAt: 'now' });
     await writeEvent(db, schema, { n: 1 });

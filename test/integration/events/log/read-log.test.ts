@@ -5,7 +5,7 @@ import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 
-it('reads a bounded part of a large log for each page, and finds the start of a time range by halving', async () => {
+it('reads a bounded part of a large log for each page, and finds the start of a time range by binary search', async () => {
   const { db, schema } = context;
   await writeEvent(db, schema, { type: 'rare', n: 1 });
   // Above all transaction ids that the server of the tests has given out.

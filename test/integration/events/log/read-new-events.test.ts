@@ -25,8 +25,8 @@ async function drain(from: Position, limit: number): Promise<{ events: Event[]; 
 const numbers = (events: Event[]) => events.map((event) => Number(event.data?.n));
 const sorted = (values: number[]) => [...values].sort((a, b) => a - b);
 
-describe('reading what is new', () => {
-  it('reads from the beginning, then only what came since', async () => {
+describe('reading new events', () => {
+  it('reads from the beginning, then only new events', async () => {
     const { db, schema } = context;
     const start = await now();
     for (const n of [1, 2, 3]) await writeEvent(db, schema, { n });
@@ -37,7 +37,7 @@ describe('reading what is new', () => {
     expect(second).toMatchObject({ events: [], complete: true, moved: false });
   });
 
-  it('finds what a long-open transaction commits late, and no reader waits for it', async () => {
+  it('finds events that a long-open transaction commits late, and no reader waits for it', async () => {
     const { db, schema } = context;
     let position = await now();
     const slow = await openTransaction(context);
@@ -82,7 +82,7 @@ describe('reading what is new', () => {
     expect(sorted(numbers((await drain(position, 4)).events))).toEqual([0, 26]);
   });
 
-  it('filters by type, job and target, and still moves past the rest', async () => {
+  it('filters by type, job and target, and still moves past the other events', async () => {
     const { db, schema } = context;
     const start = await now();
     await writeEvent(db, schema, { n: 1, type: 'a' });
@@ -96,7 +96,7 @@ describe('reading what is new', () => {
     expect((await readNewEvents(db, schema, none.position, { limit: 10 })).events).toEqual([]);
   });
 
-  it('notices a position from the future of another history', async () => {
+  it('detects a position that is ahead of a restored log', async () => {
     const { db, schema } = context;
     // Others on this server count on meanwhile.
     const end = async (position = now()) => Number((await position).seen.split(':')[1]);
@@ -137,7 +137,7 @@ describe('reading what is new', () => {
     expect(sorted(numbers(again.events))).toEqual(sorted(committed));
   });
 
-  it('reads by the primary key only what is new, however old the oldest open transaction is', async () => {
+  it('reads only new events, by the primary key, however old the oldest open transaction is', async () => {
     const { db, schema } = context;
     const slow = await openTransaction(context);
     await writeEvent(slow.tx, schema, { n: 0 });

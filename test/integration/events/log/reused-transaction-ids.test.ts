@@ -11,7 +11,7 @@ import { openTransaction, writeEvent } from '../../../support/events.ts';
 import { addTenant } from '../../../support/postgres/database.ts';
 import { type PrivateServer, startPrivateServer } from '../../../support/postgres/private-server.ts';
 
-test('a reader misses nothing after a crash of the server, although transaction ids are given out again', async () => {
+test('a reader misses nothing after a crash of the server, although transaction ids are assigned again', async () => {
   const server = await startPrivateServer();
   const { db, schema } = server;
   const other = await addTenant(db);

@@ -135,7 +135,7 @@ async function withUnhashable(): Promise<Database> {
 
 // The nodes of a cluster would each need the function.
 test.skipIf(citusCluster())(
-  'seals: an event without a hash keeps its place in the chain, and verification names it',
+  'seals: an event without a hash keeps its position in the chain, and verification names it',
   async () => {
     const where = await newTenant();
     const { schema } = where;
@@ -169,7 +169,7 @@ test.skipIf(citusCluster())('seals: a sealed event that is changed into one with
   expect((await verifyTenant(db, schema)).violations).toMatchObject([{ kind: 'event_altered' }]);
 });
 
-test('seals: a time whose microseconds cannot be counted is sealed like any other', async () => {
+test('seals: a time without countable microseconds is sealed like any other', async () => {
   const { db, schema } = await newTenant();
   await sealEvents(db, schema);
   await writeEvent(db, schema);
@@ -180,7 +180,7 @@ test('seals: a time whose microseconds cannot be counted is sealed like any othe
   expect((await verifyTenant(db, schema)).violations).toMatchObject([{ kind: 'event_altered' }]);
 });
 
-test('retention: an event of a clock that was far ahead does not keep later jobs from becoming stale', async () => {
+test('retention: an event from a clock that was far ahead does not keep later jobs from becoming stale', async () => {
   const where = await newTenant();
   const { db, schema } = where;
   await writeEvent(db, schema);
@@ -192,7 +192,7 @@ test('retention: an event of a clock that was far ahead does not keep later jobs
   expect(await reread(where, job)).toMatchObject({ staleAt: expect.any(String) });
 });
 
-test('retention: a job that cannot be marked is passed by, and tried again with the next look at all jobs', async () => {
+test('retention: a job that cannot be marked is skipped, and tried again with the next scan', async () => {
   const where = await newTenant();
   const { db, schema } = where;
   await retain(where);
@@ -209,7 +209,7 @@ test('retention: a job that cannot be marked is passed by, and tried again with 
   expect(await retain(where)).toMatchObject({ stale: 0, complete: true });
 });
 
-test('a question that one tenant cannot answer is null there, and answered by all others', async () => {
+test('a probe that fails for one tenant is null there, and succeeds for all others', async () => {
   const [broken, healthy] = [await newTenant(), await newTenant()];
   await broken.db.query(`insert into ${broken.schema}.followers (name, snapshot) values ('x', 'no snapshot')`);
   const questions = {

@@ -22,7 +22,7 @@ const flaky = defineJob({
   },
 });
 
-it('streams the life of many jobs on two daemons, live and gap-free, and verification finds nothing wrong', async () => {
+it('streams the events of many jobs on two daemons, live and without gaps, and verification finds no violation', async () => {
   const { db, schema, tenant } = context;
   const one = await startDaemon(context, { handlers: [flaky] });
   const two = await startDaemon(context, { handlers: [flaky] });

@@ -58,7 +58,7 @@ describe('creating a tenant', () => {
     },
   );
 
-  it('names settings that are unknown or wrong', async () => {
+  it('names unknown and invalid settings', async () => {
     const answer = await create('wrong', { concurency: 1, token_limit: -1, retention: { days: 3 } });
     expect(answer.status).toBe(400);
     expect(answer.body.errors.map((e: { field: string }) => e.field).sort()).toEqual([
@@ -68,7 +68,7 @@ describe('creating a tenant', () => {
     ]);
   });
 
-  it('leaves a schema that is not ours untouched', async () => {
+  it('does not touch a schema that Leasehold did not create', async () => {
     await context.db.query('create schema tenant_stranger');
     await context.db.query('create table tenant_stranger.jobs (id int)');
     const answer = await create('stranger');
@@ -93,7 +93,7 @@ describe('creating a tenant', () => {
     ]);
   });
 
-  it('made by five callers at once, exists once', async () => {
+  it('creates it once if five callers request it at once', async () => {
     const answers = await Promise.all(Array.from({ length: 5 }, () => create('race')));
     expect(answers.map((a) => a.status).sort()).toEqual([201, 409, 409, 409, 409]);
   });
@@ -122,7 +122,7 @@ describe('reading tenants', () => {
     }
   });
 
-  it('names a query field that it does not know or cannot read', async () => {
+  it('names an unknown or invalid query field', async () => {
     expect((await admin('GET', '/api/admin/tenants?limt=2')).body.field).toBe('query.limt');
     expect((await admin('GET', '/api/admin/tenants?limit=many')).body.field).toBe('query.limit');
     expect((await admin('GET', '/api/admin/tenants?limit=0')).body.field).toBe('query.limit');
@@ -144,7 +144,7 @@ describe('changing a tenant', () => {
     ]);
   });
 
-  it('refuses settings that would not be valid, and changes nothing', async () => {
+  it('refuses invalid settings, and changes nothing', async () => {
     await create('steady', { concurrency: 5 });
     const answer = await admin('PATCH', '/api/admin/tenants/steady', { settings: { concurrency: 'many' } });
     expect(answer.status).toBe(400);
@@ -204,7 +204,7 @@ describe('deleting a tenant', () => {
     expect((await deletion)?.status).toBe(200);
   });
 
-  it('answers a request that is under way with 403 instead of an error', async () => {
+  it('answers a request in flight with 403 instead of an error', async () => {
     const made = await create('vanishing');
     // As when the tables go between the check of the key and the statement of the request.
     await context.db.query('drop schema tenant_vanishing cascade');
@@ -213,7 +213,7 @@ describe('deleting a tenant', () => {
     expect(answer.body).toMatchObject({ status: 403, code: 'TENANT_SUSPENDED', current_status: 'DELETING' });
   });
 
-  it('refuses while a job is with a worker, unless forced', async () => {
+  it('is refused while a worker has a job, unless forced', async () => {
     await create('busy');
     await context.db.query(
       `insert into tenant_busy.jobs (id, status, type, lane_head, payload, lease_id, lease_owner, attempt)

@@ -24,7 +24,7 @@ async function claimOne(type: string, owner = 'w1'): Promise<Job> {
 }
 
 describe('GET /api/attention', () => {
-  it('has holds with what waits behind them, and the types that fail', async () => {
+  it('lists holds with the jobs behind them, and the types that fail', async () => {
     const [first] = await addJobs(control, [
       { type: 'need.help', targetId: 'n1' },
       { type: 'need.help', targetId: 'n1' },
@@ -85,7 +85,7 @@ describe('GET /api/attention', () => {
 });
 
 describe('GET /api/lanes', () => {
-  it('lists lanes by what they are, and by a part of their name', async () => {
+  it('lists lanes by their state, and by a part of their name', async () => {
     await addJobs(control, [
       { type: 'lane.run', targetId: 'lane-run' },
       { type: 'lane.run', targetId: 'lane-run', priority: 'LOW' },
@@ -136,7 +136,7 @@ describe('the list of jobs', () => {
 });
 
 describe('workers, capacity and ages', () => {
-  it('says which jobs a drain will interrupt', async () => {
+  it('shows which jobs a drain will interrupt', async () => {
     await addJobs(control, [{ type: 'drain.slow' }, { type: 'drain.fast' }, { type: 'drain.mute' }]);
     const types = ['drain.slow', 'drain.fast', 'drain.mute'];
     await claim(control, { types, owner: 'daemon-1', leaseSeconds: 3600 });
@@ -179,7 +179,7 @@ describe('workers, capacity and ages', () => {
     });
   });
 
-  it('knows the age of the oldest claimable job over time', async () => {
+  it('has the age of the oldest claimable job over time', async () => {
     const read = async () =>
       (await control.get('/api/stats/timeseries?metric=oldest_age&range=1h&bucket=1m')).body.points as {
         value: number;

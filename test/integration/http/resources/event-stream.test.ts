@@ -58,7 +58,7 @@ const write = (n: number, targetId?: string) =>
   writeEvent(context.db, context.schema, { n, ...(targetId !== undefined && { targetId }) });
 
 describe('a live stream', () => {
-  it('tells what happens, under the names that users know', async () => {
+  it('sends events under their public names', async () => {
     const reader = await (await read(await serve())).ready();
     expect(reader.response.headers.get('content-type')).toMatch(/^text\/event-stream/);
     expect(reader.response.headers.get('cache-control')).toMatch(/no-store/);
@@ -100,7 +100,7 @@ describe('a live stream', () => {
     expect(numbers(reader)).toEqual([1]);
   });
 
-  it('comes at once when it is woken', async () => {
+  it('sends events at once when it is woken', async () => {
     const server = await serve({ pollMs: 3_600_000 });
     const reader = await (await read(server)).ready();
     await write(1);
@@ -108,7 +108,7 @@ describe('a live stream', () => {
     await reader.until((r) => r.events.length === 1);
   });
 
-  it('pings, with an id to come back with', async () => {
+  it('sends pings with an id to resume from', async () => {
     const server = await serve({ pingMs: 50 });
     const reader = await read(server, '?target_id=silent');
     await reader.until((r) => r.messages.length >= 3);
@@ -121,8 +121,8 @@ describe('a live stream', () => {
   });
 });
 
-describe('a reader that comes back', () => {
-  it('gets what it missed, and nothing twice', async () => {
+describe('a reader that reconnects', () => {
+  it('gets the events that it missed, each once', async () => {
     const server = await serve();
     const reader = await (await read(server)).ready();
     await write(1);
@@ -141,7 +141,7 @@ describe('a reader that comes back', () => {
     expect(numbers(afterTwo)).toEqual([3, 4]);
   });
 
-  it('can give its id in the address, and the header wins', async () => {
+  it('may give its id in the address, and the header takes precedence', async () => {
     const server = await serve();
     const reader = await (await read(server)).ready();
     const start = reader.lastId ?? '';
@@ -157,7 +157,7 @@ describe('a reader that comes back', () => {
     expect(numbers(byHeader)).toEqual([2, 3]);
   });
 
-  it('misses nothing and gets nothing twice while many write, on daemons that are not in step', async () => {
+  it('gets every event once while many jobs run, on daemons with different positions', async () => {
     const servers = [await serve({ pollMs: 5 }), await serve({ pollMs: 60 })];
     const reader = await (await read(servers[0] as Running)).ready();
     let id = reader.lastId;
@@ -195,7 +195,7 @@ describe('a reader that comes back', () => {
     for (const [target, order] of perTarget) expect(order, target).toEqual(sorted(order));
   });
 
-  it('gets a reset when its id is not one of ours, and then gets what is new', async () => {
+  it('gets a reset if its id is invalid, and then new events', async () => {
     const server = await serve();
     for (const id of ['garbage', '1:1:', 'x'.repeat(5000)]) {
       const reader = await read(server, '', id);
@@ -207,7 +207,7 @@ describe('a reader that comes back', () => {
     }
   });
 
-  it('gets a reset when what it needs is gone', async () => {
+  it('gets a reset if its next events were deleted', async () => {
     const server = await serve();
     const { db, schema } = context;
     const reader = await (await read(server)).ready();
@@ -225,7 +225,7 @@ describe('a reader that comes back', () => {
 });
 
 describe('a stream that begins with a snapshot', () => {
-  it('sends the unfinished jobs, then every event since, and no snapshot to a reader that comes back', async () => {
+  it('sends the unfinished jobs, then every event since, and no snapshot to a reader that reconnects', async () => {
     const server = await serve();
     const done = await addJob(context, { targetId: 's' });
     const { jobs } = await claim(context);
@@ -251,7 +251,7 @@ describe('a stream that begins with a snapshot', () => {
     expect(ofJob.events[0]?.data.jobs).toMatchObject([{ id: done.id, status: 'SUCCESS' }]);
   });
 
-  it('neither misses nor repeats what happens around the snapshot', async () => {
+  it('neither misses nor repeats events around the snapshot', async () => {
     const server = await serve({ pollMs: 5 });
     const known = new Map<string, string>();
     let adding = true;

@@ -48,7 +48,7 @@ it('reveals no transaction ids, which count the activity of all tenants', async 
 });
 
 describe('the history of a job', () => {
-  it('lists everything that happened to it, oldest first', async () => {
+  it('lists its events, oldest first', async () => {
     const { status, body } = await get(`/api/jobs/${job.id}/events`);
     expect(status).toBe(200);
     expect(types(body)).toEqual(['job.enqueued', 'job.started', 'job.completed']);
@@ -77,7 +77,7 @@ describe('the history of a job', () => {
     expect((await get(`/api/targets/robot/jobs/${other.id}/events`)).status).toBe(404);
   });
 
-  it('is unknown for an unknown job, and to another tenant', async () => {
+  it('is not found for an unknown job, nor by another tenant', async () => {
     expect((await get(`/api/jobs/${randomUUID()}/events`)).status).toBe(404);
     const { tenant } = await addTenant(context.db, 'stranger');
     const strangersKey = await app.keyFor(tenant.id);
@@ -88,7 +88,7 @@ describe('the history of a job', () => {
 });
 
 describe('the log', () => {
-  it('lists everything, newest first, in pages', async () => {
+  it('lists all events, newest first, in pages', async () => {
     const all = (await get('/api/events')).body.events;
     expect(all).toHaveLength(6);
     expect(types({ events: all }).at(-1)).toBe('job.enqueued');
@@ -114,7 +114,7 @@ describe('the log', () => {
     expect((await get('/api/events?since=2100-01-01T00:00:00Z')).body.events).toEqual([]);
   });
 
-  it('refuses what it does not understand', async () => {
+  it('refuses unknown filters', async () => {
     expect((await get('/api/events?since=yesterday')).status).toBe(400);
     expect((await get('/api/events?colour=red')).status).toBe(400);
     expect((await get('/api/events?cursor=abc')).body.code).toBe('INVALID_CURSOR');

@@ -138,7 +138,7 @@ test('a failed job holds those that run after it until a person has repaired it'
   await checkInvariants(context);
 });
 
-test('pause and resume of a waiting job, resolve of what it waits for, and a time before which it does not run', async () => {
+test('pause and resume of a waiting job, resolve of the job it waits for, and a time before which it does not run', async () => {
   isBroken = true;
   const first = await enqueue({ type: 'breaks' });
   const next = await enqueue({ after: [first], target_id: 'paused' });
@@ -165,7 +165,7 @@ test('pause and resume of a waiting job, resolve of what it waits for, and a tim
   await eventually(async () => expect(await followDependencies(context.db, context.schema)).toBeUndefined());
 });
 
-test('circles, unknown jobs and those of other tenants are refused by name', async () => {
+test('refusals name cycles, unknown jobs and jobs of other tenants', async () => {
   const job = { type: 'note', payload: { name: 'x' } };
   const circle = await call('POST', '/api/jobs/batch', {
     jobs: [

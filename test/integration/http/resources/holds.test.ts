@@ -20,7 +20,7 @@ const drained = {
   by: { kind: 'drain', reason: 'drained', author: 'worker:w1' },
 } as const;
 
-test('a pause shows who and why on the job, in why and in the event, whether the job ran or waited', async () => {
+test('the job, why and the event have the author and reason of a pause, whether the job ran or waited', async () => {
   const by = { author: 'ann', reason: 'the machine is hot' };
   const running = await runningJob();
   await control.post(`/api/jobs/${running.id}/pause`, by);
@@ -51,7 +51,7 @@ test('a pause shows who and why on the job, in why and in the event, whether the
   expect(target.body.hold).toMatchObject({ by: 'job', kind: 'user', ...by });
 });
 
-test('without an author the key that paused is named; a resume ends the hold', async () => {
+test('without an author the hold names the key; a resume ends the hold', async () => {
   const job = await addJob(control, { targetId: 'unnamed' });
   await control.post(`/api/jobs/${job.id}/pause`, {});
   const held = await control.get(`/api/jobs/${job.id}`);
@@ -78,7 +78,7 @@ test.each([
   expect((await control.get('/api/jobs?hold_kind=nonsense')).status).toBe(400);
 });
 
-test('what a deploy paused is resumed in one call, and nothing else', async () => {
+test('one call resumes the jobs that a deploy paused, and no others', async () => {
   const [paused, failed, byUser] = [await runningJob(), await runningJob(), await runningJob()];
   await finish(control, paused, drained);
   await finish(control, failed, { kind: 'fail', error: { code: 'BROKEN', message: 'x' } });

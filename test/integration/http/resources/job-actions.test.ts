@@ -34,7 +34,7 @@ describe('a running job', () => {
     ['pause', 'pause'],
     ['interrupt', 'pause'],
     ['cancel', 'cancel'],
-  ])('answers %s with 202 and carries the request on its flag, once', async (verb, intent) => {
+  ])('answers %s with 202 and stores the request on the job, once', async (verb, intent) => {
     const job = await runningJob();
     const body = { reason: 'too hot', author: 'ann' };
     const asked = await control.post(`/api/targets/${job.targetId}/jobs/${job.id}/${verb}/`, body);
@@ -52,7 +52,7 @@ describe('a running job', () => {
     expect(await lastData(job.id)).toMatchObject({ actor: expect.stringMatching(/^key:/), data: body });
   });
 
-  it('can be canceled after a pause was asked, not paused after a cancel', async () => {
+  it('can be canceled after a pause request, but not paused after a cancel request', async () => {
     const job = await runningJob();
     await control.post(`/api/jobs/${job.id}/pause`, { author: 'ann' });
     expect((await control.post(`/api/jobs/${job.id}/cancel`, { author: 'bob' })).status).toBe(202);
@@ -79,7 +79,7 @@ describe('a running job', () => {
 });
 
 describe('a waiting job', () => {
-  it('is paused and resumed at once, each as often as one likes', async () => {
+  it('is paused and resumed at once, any number of times', async () => {
     const job = await addJob(control, { targetId: newTarget() });
     for (let i = 0; i < 2; i++) {
       const paused = await control.post(`/api/jobs/${job.id}/pause`, { reason: 'wait' });
@@ -120,7 +120,7 @@ describe('a held lane', () => {
     expect((await claim(control)).jobs.map((j) => j.id)).toContain(job.id);
   });
 
-  it('continues after resolve, with the result that the person gave', async () => {
+  it('continues after resolve, with the supplied result', async () => {
     const job = await failedJob();
     const next = await addJob(control, { targetId: job.targetId as string });
     const body = { result: { done: 'by hand' }, author: 'ann', reason: 'fixed it' };
@@ -141,7 +141,7 @@ describe('a held lane', () => {
     expect((await claim(control)).jobs.map((j) => j.id)).toContain(next.id);
   });
 
-  it('resolved by one and canceled by another at once: one wins, and the other gets its name', async () => {
+  it('resolved and canceled at once: one action wins, and the refusal of the other names it', async () => {
     for (let i = 0; i < 5; i++) {
       const job = await failedJob();
       const [resolved, canceled] = await Promise.all([

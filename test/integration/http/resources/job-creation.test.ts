@@ -10,7 +10,7 @@ const count = async () =>
   Number((await control.db.query<{ n: string }>(`select count(*) as n from ${control.schema}.jobs`))[0]?.n);
 
 describe('enqueueing one job', () => {
-  it('answers 201 with the job and where it is', async () => {
+  it('answers 201 with the job and its location', async () => {
     const made = await control.post('/api/jobs', { type: 'demo.echo', payload: { a: [1, null, 'ä'] } });
     expect(made.status).toBe(201);
     expect(made.headers.get('location')).toBe(`/api/jobs/${made.body.id}`);
@@ -77,13 +77,13 @@ describe('enqueueing one job', () => {
     expect(read.body).toEqual(made.body);
   });
 
-  it('takes a far past run_at as now', async () => {
+  it('treats a run_at in the far past as now', async () => {
     const made = await control.post('/api/jobs', { type: 'demo.echo', run_at: '0001-06-01T00:00:00Z' });
     expect(made.status).toBe(201);
     expect(made.body.status).toBe('QUEUED');
   });
 
-  it('fills in what the definition says, where the request is silent', async () => {
+  it('applies the defaults of the definition to fields that the request omits', async () => {
     const plain = await control.post('/api/jobs', { type: 'demo.strict', payload: { amount: 1, extra: 2 } });
     expect(plain.body).toMatchObject({
       max_attempts: 4,
@@ -120,7 +120,7 @@ describe('enqueueing one job', () => {
     expect(answer.body).toMatchObject({ code: 'INVALID_FIELD', field: 'payload.amount' });
   });
 
-  it('lists the known types when the type is unknown, and takes it for remote workers where the tenant allows', async () => {
+  it('lists the known types if the type is unknown, and accepts it for remote workers if the tenant allows', async () => {
     const answer = await control.post('/api/jobs', { type: 'remote.render' });
     expect(answer.status).toBe(400);
     expect(answer.body).toMatchObject({
@@ -140,7 +140,7 @@ describe('enqueueing one job', () => {
     await control.app.deps.registry.refresh();
   });
 
-  it('takes a type that only another live daemon runs', async () => {
+  it('accepts a type that only another live daemon runs', async () => {
     await control.db.query(
       `insert into leasehold.daemons (id, incarnation, host, pid, version, job_types)
        values ('other', gen_random_uuid(), 'h', 1, '0', '{other.work}')`,
@@ -227,7 +227,7 @@ describe('idempotency', () => {
     }
   });
 
-  it('refuses the key for another request, and another target', async () => {
+  it('refuses the key for another request, and for another target', async () => {
     const key = newKey();
     const first = await control.post('/api/jobs', { type: 'demo.echo', client_request_id: key });
     for (const [path, payload] of [
@@ -247,7 +247,7 @@ describe('idempotency', () => {
     expect(answer.body.field).toBe('client_request_id');
   });
 
-  it('makes one job of twenty requests at once', async () => {
+  it('creates one job from twenty concurrent requests', async () => {
     const key = newKey();
     const answers = await Promise.all(
       Array.from({ length: 20 }, () =>
@@ -258,7 +258,7 @@ describe('idempotency', () => {
     expect(new Set(answers.map((a) => a.body.id)).size).toBe(1);
   });
 
-  it("is a tenant's own: the same key elsewhere is another job", async () => {
+  it('is separate for each tenant', async () => {
     const key = newKey();
     const other = await addTenant(control.db, 'other');
     await control.app.deps.registry.refresh();
@@ -291,7 +291,7 @@ describe('idempotency', () => {
 });
 
 describe('a batch', () => {
-  it('gives each item a result of its own', async () => {
+  it('has a result for each item', async () => {
     const key = newKey();
     await control.post('/api/jobs', { type: 'demo.echo', payload: 1, client_request_id: key });
     const answer = await control.post('/api/jobs/batch', {
@@ -313,7 +313,7 @@ describe('a batch', () => {
     expect(answer.body.results[0].job.target_id).toBe('b1');
   });
 
-  it('with atomic makes all or none', async () => {
+  it('with atomic creates all jobs or none', async () => {
     const key = newKey();
     await control.post('/api/jobs', { type: 'demo.echo', payload: 1, client_request_id: key });
     const before = await count();
@@ -368,7 +368,7 @@ describe('a batch', () => {
 });
 
 describe('a tenant with max_queued', () => {
-  it('is refused more, singly or in a batch, but answered for what it has sent before', async () => {
+  it('is refused more jobs, single or in a batch, but replays are answered', async () => {
     const made = await addTenant(control.db, 'small');
     await updateTenantSettings(control.db, 'small', { max_queued: 3 });
     await control.app.deps.registry.refresh();

@@ -58,7 +58,7 @@ describe('GET /api/jobs', () => {
     expect(answer.body.next_cursor).toBeNull();
   });
 
-  it('shows who holds a job, under which lease, and when that was last renewed', async () => {
+  it('shows the holder of a job, its lease, and the last renewal', async () => {
     const { db, schema } = control;
     const path = `/api/jobs/${jobs.running?.id}`;
     const { body: before } = await control.get(path);
@@ -85,7 +85,7 @@ describe('GET /api/jobs', () => {
   });
 
   it.each(['', 'status=QUEUED,PENDING,PAUSED', 'type=demo.echo', 'status=PAUSED,ERROR'])(
-    'with %j gives the same jobs page by page as at once',
+    'with %j returns the same jobs page by page as at once',
     async (query) => {
       const all = names((await control.get(`/api/jobs?${query}`)).body);
       const seen: string[] = [];
@@ -100,14 +100,14 @@ describe('GET /api/jobs', () => {
     },
   );
 
-  it('leaves payloads and results out unless they are asked for', async () => {
+  it('omits payloads and results unless they are requested', async () => {
     const [plain] = (await control.get('/api/jobs?limit=1')).body.jobs;
     expect(plain).not.toHaveProperty('payload');
     const [full] = (await control.get('/api/jobs?limit=1&include=payload,result')).body.jobs;
     expect(full).toMatchObject({ payload: { big: 'x' }, result: null });
   });
 
-  it('lists one target under its own address', async () => {
+  it('lists the jobs of one target under its own address', async () => {
     expect(names((await control.get('/api/targets/b/jobs/')).body)).toEqual(['behindFailed', 'failed']);
     expect(names((await control.get('/api/targets/b/jobs?held=true')).body)).toEqual(['failed']);
     expect((await control.get('/api/targets/nobody/jobs')).body.jobs).toEqual([]);
@@ -130,7 +130,7 @@ describe('GET /api/jobs', () => {
     expect(answer.body).toMatchObject({ code: 'INVALID_FIELD', field });
   });
 
-  it('refuses cursors of other lists, other tenants and nobody', async () => {
+  it('refuses cursors of other lists and tenants, and invalid ones', async () => {
     const other = await addTenant(control.db, 'other');
     await control.app.deps.registry.refresh();
     const key = await control.app.keyFor(other.tenant.id);
@@ -145,7 +145,7 @@ describe('GET /api/jobs', () => {
     }
   });
 
-  it("shows nothing of another tenant's", async () => {
+  it('shows no job of another tenant', async () => {
     const other = await addTenant(control.db, 'third');
     await control.app.deps.registry.refresh();
     const key = await control.app.keyFor(other.tenant.id);

@@ -11,14 +11,14 @@ const app = useApp(context);
 const tenantKey = () => app.keyFor(context.tenant.id);
 
 describe('a key', () => {
-  it('is taken as a bearer token or as X-API-Key', async () => {
+  it('is accepted as a bearer token or as X-API-Key', async () => {
     const key = await tenantKey();
     expect((await app.request('GET', '/api/keys', { key })).status).toBe(200);
     expect((await app.request('GET', '/api/keys', { headers: { 'X-API-Key': key } })).status).toBe(200);
     expect((await app.request('GET', '/api/keys', { headers: { authorization: `bearer ${key}` } })).status).toBe(200);
   });
 
-  it('that is missing, unknown, altered, revoked or expired gets one and the same answer', async () => {
+  it('that is missing, unknown, altered, revoked or expired gets the same answer', async () => {
     const good = await tenantKey();
     const flipped = good.slice(0, -1) + (good.endsWith('0') ? '1' : '0');
     const expired = await createApiKey(context.db, {
@@ -48,12 +48,12 @@ describe('a key', () => {
     expect(answer.body.code).toBe('FORBIDDEN');
   });
 
-  it("of a tenant does not open the operator's routes, and the other way round", async () => {
+  it("of a tenant does not open the operator's routes, and vice versa", async () => {
     expect((await app.request('GET', '/api/admin/tenants', { key: await tenantKey() })).status).toBe(403);
     expect((await app.request('GET', '/api/keys', { key: adminKey })).status).toBe(403);
   });
 
-  it('sees and touches only the keys of its own tenant', async () => {
+  it('sees and changes only the keys of its own tenant', async () => {
     const other = await addTenant(context.db, 'other');
     const foreign = await createApiKey(context.db, { tenantId: other.tenant.id, name: 'foreign', scopes });
     const key = await tenantKey();
@@ -64,7 +64,7 @@ describe('a key', () => {
     expect((await app.request('GET', '/api/keys', { key: foreign.text })).status).toBe(200);
   });
 
-  it('works at once for a tenant that another daemon has just finished', async () => {
+  it('works at once for a tenant that another daemon has just created', async () => {
     await context.db.query(
       `insert into leasehold.tenants (id, slug, schema_name, status)
        values (gen_random_uuid(), 'nearly', 'tenant_nearly', 'PROVISIONING')`,
@@ -80,7 +80,7 @@ describe('a key', () => {
     expect(JSON.stringify(rows)).not.toContain(key.split('_')[2]);
   });
 
-  it('that is revoked or rotated stops working with the next request, whatever is remembered of it', async () => {
+  it('that is revoked or rotated stops working with the next request, despite the cache', async () => {
     const key = await tenantKey();
     for (const [method, path] of [
       ['DELETE', ''],

@@ -19,7 +19,7 @@ const statusOf = async (job: { id: string }) => (await reread(control, job)).sta
 const failing = { kind: 'fail', error: { code: 'X', message: 'x' } } as const;
 
 describe('a bulk operation', () => {
-  it('counts first, then cancels what matches, waiting or running, and nothing else', async () => {
+  it('counts first, then cancels matching jobs, waiting or running, and no others', async () => {
     const [a, b, c] = await addJobs(control, [{ targetId: 'c1' }, { targetId: 'c1' }, { type: 'other' }]);
     await claim(control);
     const d = await addJob(control, {});
@@ -77,7 +77,7 @@ describe('a bulk operation', () => {
     expect(body).toMatchObject({ status: 'finished', done: 3, failed: 0 });
   });
 
-  it('retries failed jobs, resumes paused ones too', async () => {
+  it('retries failed jobs, and also resumes paused ones', async () => {
     const failed = await addJob(control, { type: 'retry.me' });
     const paused = await addJob(control, { type: 'retry.me' });
     for (const job of (await claim(control)).jobs) {
@@ -110,7 +110,7 @@ describe('a bulk operation', () => {
     expect(started).toEqual(jobs.map((job) => job.id));
   });
 
-  it('takes what a search in the list finds: text, payload and parent', async () => {
+  it('accepts the filters of the list: text, payload and parent', async () => {
     const parent = await addJob(control, { type: 'find.parent' });
     const [byText, byPayload, byParent, other] = await addJobs(control, [
       { type: 'find.Needle' },
@@ -132,14 +132,14 @@ describe('a bulk operation', () => {
     expect(await statusOf(other!)).toBe('QUEUED');
   });
 
-  it('of nothing is finished at once', async () => {
+  it('without matching jobs is finished at once', async () => {
     const begun = await begin('resume', { type: 'nobody', status: ['SUCCESS'] });
     expect(begun.body.matched).toBe(0);
     await runAll();
     expect((await control.get(`/api/operations/${begun.body.id}`)).body).toMatchObject({ status: 'finished', done: 0 });
   });
 
-  it('goes through many batches; a daemon that dies in between is followed by another', async () => {
+  it('continues in another daemon if the first one dies between batches', async () => {
     // Operations of other tests would be carried out first.
     await runAll();
     await addJobs(
@@ -172,7 +172,7 @@ describe('a bulk operation', () => {
     expect((await control.get('/api/jobs?type=many&status=QUEUED')).body.jobs).toEqual([]);
   });
 
-  it('is worked on by one daemon at a time', async () => {
+  it('is run by one daemon at a time', async () => {
     await addJobs(
       control,
       Array.from({ length: 60 }, () => ({ type: 'twice' })),
@@ -183,7 +183,7 @@ describe('a bulk operation', () => {
     expect((await control.get(`/api/operations/${id}`)).body).toMatchObject({ status: 'finished', done: 60 });
   });
 
-  it('counts jobs that refuse, and continues', async () => {
+  it('counts jobs that refuse the action, and continues', async () => {
     const jobs = await addJobs(control, [{ type: 'refuse' }, { type: 'refuse' }]);
     for (const job of (await claim(control)).jobs) if (job.type === 'refuse') await finish(control, job, failing);
     await resumeJob(control.db, control.schema, { jobId: jobs[0]!.id, actor: 'test' });
@@ -201,7 +201,7 @@ describe('a bulk operation', () => {
     expect((await control.get(`/api/operations/${id}`)).body).toMatchObject({ status: 'finished', done: 0, failed: 1 });
   });
 
-  it('is carried out in the background by any daemon', async () => {
+  it('is run in the background by any daemon', async () => {
     await addJobs(control, [{ type: 'background' }]);
     const { tasks } = createTasks(control.db, [control.tenant]);
     await tasks.operations.start();
@@ -222,7 +222,7 @@ describe('a bulk operation', () => {
     expect([...first.body.operations, ...second.body.operations].map((o) => o.id)).toEqual(all);
   });
 
-  it('refuses what it does not know, and who may not', async () => {
+  it('refuses unknown fields, and callers without the scope', async () => {
     expect((await begin('delete', {})).body.field).toBe('action');
     expect((await begin('cancel', { tpye: 'x' })).body.field).toBe('filter.tpye');
     expect((await control.post('/api/operations', { action: 'cancel' })).body.field).toBe('filter');

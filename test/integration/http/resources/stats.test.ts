@@ -31,7 +31,7 @@ beforeAll(async () => {
 
 const get = (path: string) => app.request('GET', path, { key });
 
-test('a snapshot, counts by status and by queue', async () => {
+test('the snapshot has counts by status and by queue', async () => {
   const snapshot = await get('/api/stats/snapshot');
   expect(snapshot.status).toBe(200);
   expect(snapshot.body).toMatchObject({
@@ -52,7 +52,7 @@ test('a snapshot, counts by status and by queue', async () => {
   expect(second.body).toMatchObject({ queues: [{ queue: 'mail' }], next_cursor: null });
 });
 
-test('a chart, and refusals that name the field', async () => {
+test('charts are returned, and refusals name the field', async () => {
   const chart = await get('/api/stats/timeseries?metric=enqueued&bucket=5m&range=1h');
   expect(chart.body).toMatchObject({ metric: 'enqueued', bucket: '5m' });
   expect(chart.body.points).toHaveLength(12);
@@ -68,14 +68,14 @@ test('attempts whose lease expired are listed', async () => {
   expect(body.zombies).toMatchObject([{ owner: 'w1', attempt: 1, became_of: 'failed' }]);
 });
 
-test('queue depth and age are on the page of metrics, by tenant if asked for', async () => {
+test('metrics have queue depth and age, by tenant on request', async () => {
   const text = await metrics.registry.metrics();
   expect(text).toContain('leasehold_queue_jobs{tenant="acme",status="QUEUED"} 2');
   const [, oldest] = /leasehold_queue_oldest_seconds\{tenant="acme"\} ([\d.e-]+)/.exec(text) ?? [];
   expect(Number(oldest)).toBeGreaterThan(0);
 });
 
-test('another tenant sees nothing of it', async () => {
+test('another tenant sees none of it', async () => {
   const other = await addTenant(context.db, 'other');
   await app.deps.registry.refresh();
   const theirs = await app.keyFor(other.tenant.id, ['read']);

@@ -21,7 +21,7 @@ describe('targets', () => {
     expect(shown.body.next.map((j: { id: string }) => j.id)).toEqual([c?.id, b?.id]);
   });
 
-  it('say which job holds them, since when and why', async () => {
+  it('show which job holds them, since when and why', async () => {
     const job = await addJob(control, { targetId: 'held' });
     const claimed = (await claim(control)).jobs.find((j) => j.id === job.id);
     await finish(control, claimed!, { kind: 'fail', error: { code: 'HANDLER_ERROR', message: 'disk full' } });
@@ -30,7 +30,7 @@ describe('targets', () => {
     expect(hold.since).toMatch(/Z$/);
   });
 
-  it('say what a head that waits is waiting for, as lists of jobs and the job itself do', async () => {
+  it('show the wait of a waiting head, as lists of jobs and the job itself do', async () => {
     const { db, schema } = control;
     const until = '2090-01-01T00:00:00.000000Z';
     const waits = {
@@ -76,7 +76,7 @@ describe('targets', () => {
     }
   });
 
-  it('are paused with reason, author and end, and resumed', async () => {
+  it('are paused with reason, author and end time, and resumed', async () => {
     const job = await addJob(control, { targetId: 'paused' });
     const body = { reason: 'maintenance', author: 'ann', until: '2199-01-01T00:00:00Z' };
     for (let i = 0; i < 2; i++) {
@@ -101,7 +101,7 @@ describe('targets', () => {
     expect((await claim(control)).jobs.map((j) => j.id)).toContain(job.id);
   });
 
-  it('can be paused before they exist; the pause ends when its time is over', async () => {
+  it('can be paused before they exist; the pause ends at its end time', async () => {
     await control.post('/api/targets/early/pause', { until: '2001-01-01T00:00:00Z' });
     const job = await addJob(control, { targetId: 'early' });
     expect((await claim(control)).jobs.map((j) => j.id)).not.toContain(job.id);
@@ -109,7 +109,7 @@ describe('targets', () => {
     expect((await claim(control)).jobs.map((j) => j.id)).toContain(job.id);
   });
 
-  it('carry labels, which can be replaced and merged', async () => {
+  it('have labels, which can be replaced and merged', async () => {
     const put = await control.send('PUT', '/api/targets/labelled', { body: { labels: { room: '1', floor: '2' } } });
     expect(put.status).toBe(200);
     const patched = await Promise.all([
@@ -148,7 +148,7 @@ describe('targets', () => {
     expect((await control.post(`/api/targets/${encodeURIComponent(id)}/resume`)).status).toBe(404);
   });
 
-  it('with a name that no address can carry are refused', async () => {
+  it('with a name that no address can contain are refused', async () => {
     for (const id of ['%07', encodeURIComponent('x'.repeat(201))]) {
       const answer = await control.post(`/api/targets/${id}/pause`);
       expect(answer.status).toBe(400);

@@ -15,7 +15,7 @@ async function fill(): Promise<void> {
   while (!(await createDeliveries(context.db, context.tenant)).complete);
 }
 
-test('deliveries are listed, read, resent, and foreign ones are unknown', async () => {
+test('deliveries are listed, read and resent; those of other tenants are not found', async () => {
   const key = await app.keyFor(context.tenant.id);
   const get = (path: string) => app.request('GET', path, { key });
   const job = await addJob(context, { webhookUrl: 'https://example.com/hook' });
@@ -45,7 +45,7 @@ test('deliveries are listed, read, resent, and foreign ones are unknown', async 
   expect((await app.request('GET', `/api/jobs/${job.id}/deliveries`, { key: theirs })).body.deliveries).toEqual([]);
 });
 
-test('secrets are shown and rotated by those who administer the tenant', async () => {
+test('secrets are shown and rotated with the scope admin', async () => {
   const admin = await app.keyFor(context.tenant.id, ['admin']);
   const first = await app.request('GET', '/api/webhooks/secret', { key: admin });
   expect(first.body.secrets).toHaveLength(1);
@@ -58,7 +58,7 @@ test('secrets are shown and rotated by those who administer the tenant', async (
   expect((await app.request('GET', '/api/webhooks/secret', { key: reader })).status).toBe(403);
 });
 
-test('an address that answered 410 can be trusted again', async () => {
+test('a URL that answered 410 can be enabled again', async () => {
   const key = await app.keyFor(context.tenant.id, ['control']);
   const answer = await app.request('POST', '/api/webhooks/enable', { key, body: { url: 'https://example.com/gone' } });
   expect(answer.body).toEqual({ held_back: 0 });

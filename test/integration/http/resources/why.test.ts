@@ -4,7 +4,7 @@ import { addJobs, claim } from '../../../support/jobs.ts';
 
 const control = useControl();
 
-it('answers with the reasons and with addresses that release them', async () => {
+it('answers with the reasons and with the addresses of actions that release them', async () => {
   const [first, second] = await addJobs(control, [{ targetId: 'lane' }, { targetId: 'lane' }]);
   await control.db.query(
     `insert into leasehold.daemons (id, incarnation, host, pid, version, job_types, last_beat_at)
@@ -33,7 +33,7 @@ it('answers with the reasons and with addresses that release them', async () => 
   expect((await control.get(`/api/jobs/${second?.id}/why`)).body).toMatchObject({ running: true, reasons: [] });
 });
 
-it('knows nothing of jobs that are not there', async () => {
+it('is 404 for jobs that do not exist', async () => {
   for (const path of ['/api/jobs/x/why', '/api/jobs/00000000-0000-7000-8000-000000000000/why']) {
     expect((await control.get(path)).status).toBe(404);
   }

@@ -8,7 +8,7 @@ import { staysOpen, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 
-test('a claim of one type leaves the lanes of other types to others, also when its statement is an old one', async () => {
+test('a claim of one type leaves the lanes of other types alone, also with an older statement', async () => {
   const { schema } = context;
   const db = new Database({ url: context.url, poolMax: 1, logger: createLogger('silent') });
   onTestFinished(() => db.close());

@@ -83,7 +83,7 @@ async function call(db: Pick<pg.Pool, 'query'>, schema: string, args: Record<str
 
 const refusal = (work: Promise<unknown>) => work.then(() => undefined).catch((error) => [error.code, error.hint]);
 
-test('a job exists with the commit, and runs, within its limits', async () => {
+test('a job exists after the commit, and runs, within its limits', async () => {
   // No poll within the time of the test: the commit announces the job.
   const settings = { pollIntervalSeconds: 3600, sweepIntervalSeconds: 3600 };
   const worker = await createLeasehold({
@@ -269,7 +269,7 @@ test('the same key is one job, also for two transactions at once', async () => {
   ]);
 });
 
-test('what is enqueued after the commit stands behind it', async () => {
+test('a job that is enqueued after the commit is behind it in the lane', async () => {
   const ids: string[] = [];
   const client = await pool.connect();
   onTestFinished(() => client.release());
@@ -315,7 +315,7 @@ test.each<[string, Record<string, unknown>, string[] | undefined]>([
   expect(await refusal(call(pool, 'tenant_acme', { type: 'plain', ...args }))).toEqual(expected);
 });
 
-test('limits and suspension of the tenant hold', async () => {
+test('limits and suspension of the tenant apply', async () => {
   await addTenant(context.db, 'sqllimits');
   await sender.tenants.configure('sqllimits', { max_queued: 2 });
   const later = { type: 'plain', run_at: inAnHour };
@@ -365,7 +365,7 @@ test('a role with nothing but EXECUTE can enqueue, and nothing else', async () =
   }
 });
 
-test('who may execute the earlier version of the function may execute this one', async () => {
+test('a role that may execute the earlier version of the function may execute this one', async () => {
   const role = `app_${randomBytes(6).toString('hex')}`;
   const migrations = await readMigrations(migrationsDirectory('tenant'));
   const statements = (name: string) => statementsFor(migrations.find((one) => one.name === name)!, context.schema);

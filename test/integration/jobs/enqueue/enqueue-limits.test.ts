@@ -43,7 +43,7 @@ test('all routes of a daemon share one count', async () => {
   expect(answers.find((answer) => answer.status === 429)?.body).toMatchObject({ code: 'QUEUE_FULL', max_queued: 3 });
 });
 
-test('children beyond it are refused with an error that a handler can catch, or be retried for', async () => {
+test('children beyond the limit are refused with an error that a handler can catch, or that is retried', async () => {
   await limitTo(1);
   const caught: unknown[] = [];
   const parent = defineJob({
@@ -70,7 +70,7 @@ test('children beyond it are refused with an error that a handler can catch, or 
   expect(row?.n).toBe(1);
 });
 
-test('a schedule beyond it makes no job and says so; run by hand it is refused', async () => {
+test('a schedule beyond the limit creates no job and records why; a manual run is refused', async () => {
   const { db, schema } = context;
   const post = await limitTo(1);
   await addJob(context, { runAt: later });

@@ -152,7 +152,7 @@ const requests: [string, Same][] = [
   ],
 ];
 
-test.each(requests)('a request under its key is one job by HTTP and by SQL: %s', async (name, { http, sql }) => {
+test.each(requests)('a request with the same key is one job by HTTP and by SQL: %s', async (name, { http, sql }) => {
   const type = 'demo.echo';
   for (const first of ['http', 'sql'] as const) {
     // Each run has keys of its own.
@@ -172,7 +172,7 @@ test.each(requests)('a request under its key is one job by HTTP and by SQL: %s',
   }
 });
 
-test('a key of the earlier function is still known', async () => {
+test('a key of the earlier function is still recognized', async () => {
   const id = await call({ type: 'demo.echo', payload: '{"a":1}', idempotency_key: 'earlier' });
   await control.db.query(
     `update ${control.schema}.jobs
@@ -185,7 +185,7 @@ test('a key of the earlier function is still known', async () => {
   expect(await refusal(call({ type: 'demo.echo', payload: '{"a":2}', idempotency_key: 'earlier' }))).toMatch(/^LH005/);
 });
 
-test('40 callers of four APIs make one job under a unique key; the last payload counts, with its limits', async () => {
+test('40 callers of four APIs create one job with a unique key; the last payload counts, with its limits', async () => {
   const type = 'demo.echo';
   const unique = { key: 'crowd', until: 'finished', conflict: 'replace' } as const;
   const callers: ((n: number) => Promise<string>)[] = [

@@ -91,7 +91,7 @@ test('a request without a lane does not wait for the commit before it', async ()
   expect((await first)[0]?.kind).toBe('created');
 });
 
-test('requests of lanes are committed in the order in which they came', async () => {
+test('requests of lanes are committed in the order of their arrival', async () => {
   const { db, release, sent } = holdFirst();
   const group = new EnqueueGroupCommit(db, patient);
   const enqueue = async (targetId: string) => (await group.enqueue(context.tenant, [on(targetId)], 'test'))[0]?.job.id;
@@ -115,7 +115,7 @@ test('a request whose lane stays locked is refused, and nothing of it is stored'
   expect(await orderOf('stuck')).toHaveLength(1);
 });
 
-test('a request whose idempotency key is being used by a silent transaction delays no other', async () => {
+test('a request whose idempotency key is locked by a silent transaction delays no other', async () => {
   const client = new pg.Client(context.url);
   await client.connect();
   onTestFinished(() => client.end());
@@ -131,7 +131,7 @@ test('a request whose idempotency key is being used by a silent transaction dela
   expect((await keyed)[0]?.kind).toBe('replayed');
 });
 
-test.each(['direct', 'pooled'])('a silent transaction of ours is ended by the server (%s)', async (way) => {
+test.each(['direct', 'pooled'])('the server ends a silent transaction of ours (%s)', async (way) => {
   await addJob(context, on('silent'));
   const proxy = await startProxy(context.url, { asPooler: way === 'pooled' });
   const db = new Database({ url: proxy.url, poolMax: 1, logger: createLogger('silent') });
@@ -156,7 +156,7 @@ test.each(['direct', 'pooled'])('a silent transaction of ours is ended by the se
   await expect(frozen).rejects.toThrow();
 });
 
-test('a statement of ours does not wait for a lock for ever, and a transaction that lost its connection is tried again', async () => {
+test('a statement does not wait forever for a lock, and a transaction that lost its connection is retried', async () => {
   await addJob(context, on('waited'));
   const lock = `select id from ${context.schema}.targets where id = 'waited' for update`;
   const held = await lockLane('waited');

@@ -54,7 +54,7 @@ test('until finished: the key is free when the job has ended for good, not while
   expect(await again()).toMatchObject({ kind: 'created' });
 });
 
-test('until started: one runs and one waits; retries, resumes and requeues of the first do not matter', async () => {
+test('until started: one job runs and one waits; retries, resumes and requeues of the first have no effect', async () => {
   const first = await add('started', { key: 'k', until: 'started' }, { maxAttempts: 3 });
   expect((await add('started', { key: 'k', until: 'started' })).job.id).toBe(first.job.id);
   const running = await run('started');
@@ -74,7 +74,7 @@ test('until started: one runs and one waits; retries, resumes and requeues of th
   await checkInvariants(context);
 });
 
-test('until seconds: the key is held for so long, also after the job has ended', async () => {
+test('until seconds: the key is held for that time, even after the end of the job', async () => {
   const { job } = await add('seconds', { key: 'k', until: 60 });
   await finish(context, await run('seconds'));
   expect((await add('seconds', { key: 'k', until: 60 })).job.id).toBe(job.id);
@@ -82,7 +82,7 @@ test('until seconds: the key is held for so long, also after the job has ended',
   expect((await add('seconds', { key: 'k', until: 60 })).kind).toBe('created');
 });
 
-test('replace and debounce change the job that waits; seals and verify accept it, and nothing else', async () => {
+test('replace and debounce change only the waiting job; seals and verify accept it', async () => {
   const later = (minutes: number) => new Date(Date.now() + minutes * 60_000).toISOString();
   const [first, second, third] = [later(10), later(20), later(30)];
   const { job } = await add('changed', { key: 'k' }, { payload: { n: 1 }, runAt: first, targetId: 't' });
@@ -102,7 +102,7 @@ test('replace and debounce change the job that waits; seals and verify accept it
   await cancelJob(context.db, context.schema, by(job));
 });
 
-test('batches, replays and transactions of callers', async () => {
+test('unique keys in batches, replays and transactions of callers', async () => {
   const unique: Unique = { key: 'k', until: 'finished', conflict: 'replace', limits: [] };
   const batch = [1, 2].map((n) => ({ type: 'batch', payload: n, unique, clientRequestId: `b${n}` }));
   const [one, two] = await enqueueAllOrNone(
@@ -124,7 +124,7 @@ test('batches, replays and transactions of callers', async () => {
   expect(await reread(context, next.job)).toMatchObject({ payload: 4 });
 });
 
-test('retention deletes keys that nobody holds', async () => {
+test('retention deletes keys that no job holds', async () => {
   await add('old', { key: 'free', until: 1 });
   await finish(context, await run('old'));
   const { job } = await add('old', { key: 'held' });

@@ -47,7 +47,7 @@ function recording() {
   return { sent, db: { query, transaction } as unknown as Database };
 }
 
-test('of many jobs that are due at the same time a batch is read, in the order of their ids', async () => {
+test('one batch of many jobs that are due at the same time is read, in the order of their ids', async () => {
   const { schema } = context;
   const jobs = await addJobs(
     context,
@@ -70,7 +70,7 @@ test('of many jobs that are due at the same time a batch is read, in the order o
   expect(await rowsRead(sent[0]!.text, sent[0]!.values)).toBeLessThanOrEqual(batch);
 });
 
-test('of many waits for one event a batch is read', async () => {
+test('one batch of many waits for one event is read', async () => {
   const { schema } = context;
   const jobs = await addJobs(
     context,

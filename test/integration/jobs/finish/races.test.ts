@@ -17,7 +17,7 @@ const sweep = { actor: 'sweeper:test', graceSeconds: 0, tokenLimit: 0 };
 const by = (job: { id: string }) => ({ jobId: job.id, actor: 'user:ann', author: 'ann' });
 afterEach(() => checkInvariants(context));
 
-test('a reaper does not overwrite a job that finished between its look and its write', async () => {
+test('the sweeper does not overwrite a job that finished between its read and its write', async () => {
   for (const targetId of [undefined, 'reaped']) {
     const job = await addJob(context, { maxAttempts: 5, ...(targetId && { targetId }) });
     const { jobs, leaseId } = await claim(context);
@@ -42,7 +42,7 @@ test('the sweeper does not end a lease that was renewed between its read and its
   await finish(context, jobs[0]!);
 });
 
-test('a zombie does not complete the attempt of its successor, not even under the same worker id', async () => {
+test('a worker that lost its lease does not complete the attempt of its successor, even under the same worker id', async () => {
   const job = await addJob(context, { targetId: 'zombie', maxAttempts: 2 });
   const zombie = await claim(context, { owner: 'pod-0' });
   await expireLease(context, zombie.leaseId);
@@ -57,7 +57,7 @@ test('a zombie does not complete the attempt of its successor, not even under th
   expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', result: 'successor' });
 });
 
-test('a renewal that arrives after the sweep does not bring the lease back', async () => {
+test('a renewal that arrives after the sweep does not restore the lease', async () => {
   const { db, schema } = context;
   await addJob(context, { maxAttempts: 2 });
   const { leaseId } = await claim(context);
@@ -81,7 +81,7 @@ test('a restart with the same worker id hides nothing: the old leases expire and
 });
 
 // Citus has no triggers.
-test.skipIf(citusCluster())('a full batch of leases that cannot be recovered does not starve the rest', async () => {
+test.skipIf(citusCluster())('a full batch of leases that cannot be recovered does not delay the others', async () => {
   const stuck = 120;
   // Leases of jobs that another transaction keeps locked, more than one batch of them, and one behind them.
   const jobs = await addJobs(
@@ -126,7 +126,7 @@ test('a pause neither reverts to running nor keeps a slot', async () => {
   await cancelJob(context.db, context.schema, by(job!.job));
 });
 
-test('a pause outlives a deploy, and the resumed job continues elsewhere', async () => {
+test('a paused job survives a deploy, and continues elsewhere after the resume', async () => {
   const old = await startDaemon(context, { env: { WORKER_ID: 'old' } });
   const job = await addJob(context, { type: 'demo.sleep', payload: { seconds: 600 }, targetId: 'deploy' });
   // A job that is claimed and not started would be requeued, not paused.

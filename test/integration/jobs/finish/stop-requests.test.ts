@@ -47,7 +47,7 @@ test.each(continues)('a pause wins over $kind', async (outcome) => {
   });
 });
 
-test('a cancel wins over the pause of a drain and over a failure, so that the lane goes on', async () => {
+test('a cancel wins over the pause of a drain and over a failure, so that the lane continues', async () => {
   for (const outcome of [{ kind: 'stopPaused', message: 'drained' } as const, { kind: 'fail', error } as const]) {
     const job = await runningJob(false);
     await cancelJob(context.db, context.schema, by(job));
@@ -56,7 +56,7 @@ test('a cancel wins over the pause of a drain and over a failure, so that the la
   }
 });
 
-test('a success that was first, and a spent budget, win over a cancel', async () => {
+test('an earlier success, and a spent budget, win over a cancel', async () => {
   const done = await runningJob(false);
   await cancelJob(context.db, context.schema, by(done));
   await finish(context, done, { kind: 'complete', result: 1 });
@@ -96,7 +96,7 @@ function slowTransaction(meanwhile: () => Promise<unknown>): typeof context.db.t
     }, staysOpen);
 }
 
-test('what only waits longer than an outage is late, not orphaned', async () => {
+test('a job that only waits for longer than an outage is late, not orphaned', async () => {
   const late = await addJob(context, { runAt: new Date(Date.now() + 3_600_000).toISOString() });
   await context.db.query(`update ${context.schema}.jobs set run_at = now() - interval '3 hours' where id = $1`, [
     late.id,

@@ -12,31 +12,34 @@ import { staysOpen, useTenant } from '../../../support/postgres/database.ts';
 const context = useTenant();
 const { family, follow, start, statusOf, suspend } = flowsOf(context);
 
-test.each(['before', 'after', 'together with'])('the last child ends %s the parent stores its wait', async (order) => {
-  const { parent, child } = await family();
-  await follow();
-  if (order === 'before') {
-    await finish(context, child);
-    // The follower reads the end while the parent still runs.
+test.each(['before', 'after', 'together with'])(
+  'no wake-up is missed if the last child ends %s the parent stores its wait',
+  async (order) => {
+    const { parent, child } = await family();
     await follow();
-    await suspend(parent);
-    expect(await statusOf(parent)).toBe('WAITING');
-  } else {
-    await suspend(parent);
-    if (order === 'after') await follow();
-    expect(await statusOf(parent)).toBe('WAITING');
-    await finish(context, child);
-  }
-  await follow();
-  expect(await statusOf(parent)).toBe('QUEUED');
-  // It is woken once. While the call is open the log is followed.
-  await follow();
-  await cancelJob(context.db, context.schema, { jobId: parent.id, actor: 'test' });
-  expect(await followDependencies(context.db, context.schema)).toBeUndefined();
-  await checkInvariants(context);
-});
+    if (order === 'before') {
+      await finish(context, child);
+      // The follower reads the end while the parent still runs.
+      await follow();
+      await suspend(parent);
+      expect(await statusOf(parent)).toBe('WAITING');
+    } else {
+      await suspend(parent);
+      if (order === 'after') await follow();
+      expect(await statusOf(parent)).toBe('WAITING');
+      await finish(context, child);
+    }
+    await follow();
+    expect(await statusOf(parent)).toBe('QUEUED');
+    // It is woken once. While the call is open the log is followed.
+    await follow();
+    await cancelJob(context.db, context.schema, { jobId: parent.id, actor: 'test' });
+    expect(await followDependencies(context.db, context.schema)).toBeUndefined();
+    await checkInvariants(context);
+  },
+);
 
-test('a job ends while another transaction enqueues one that runs after it', async () => {
+test('no wake-up is missed if a job ends while another transaction enqueues one that runs after it', async () => {
   const type = crypto.randomUUID();
   await addJob(context, { type });
   const first = await start(type);
@@ -64,7 +67,7 @@ test('a job ends while another transaction enqueues one that runs after it', asy
   await follow();
 });
 
-test('a lease that is lost opens nothing', async () => {
+test('an attempt that lost its lease creates no edges', async () => {
   const type = crypto.randomUUID();
   const job = await addJob(context, { type });
   const held = { jobId: job.id, leaseId: crypto.randomUUID() };
@@ -74,7 +77,7 @@ test('a lease that is lost opens nothing', async () => {
   expect(rows).toEqual([]);
 });
 
-test('a tenant without waiting jobs does not read its log, and nothing is missed when it begins to', async () => {
+test('a tenant without waiting jobs does not read its log, and nothing is missed when one begins to wait', async () => {
   const { parent, child } = await family();
   await suspend(parent);
   // Nobody followed so far: the position of the follower says nothing.

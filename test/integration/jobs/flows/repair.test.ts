@@ -10,7 +10,7 @@ import { useTenant } from '../../../support/postgres/database.ts';
 const context = useTenant();
 const { family, follow, statusOf, suspend } = flowsOf(context);
 
-test('a job that nothing would wake is reported by verify and repaired by the sweeper', async () => {
+test('verify reports a job that nothing would wake, and the sweeper repairs it', async () => {
   const { parent, child } = await family();
   await suspend(parent);
   await follow();

@@ -65,7 +65,7 @@ async function leasesOf(job: Pick<Job, 'id'>): Promise<unknown[]> {
 
 afterEach(() => checkInvariants(context));
 
-test('the next in line starts with the end of the one before, under the lease of the request', async () => {
+test('the next job in line starts with the end of the one before, under the requested lease', async () => {
   const { targetId, jobs } = await startLane({}, {});
   const leaseId = uuidv7();
   const finished = await finishAndTake([jobs[0]!], { next: { leaseId, types: ['demo.echo'] } });
@@ -107,7 +107,7 @@ test('the end of one and the start of the next are one transaction', async () =>
   expect(rows).toHaveLength(1);
 });
 
-test('a lane continues to its end this way, urgent jobs first, then in the order of enqueue', async () => {
+test('a lane is worked off in this way, urgent jobs first, then in the order of enqueue', async () => {
   const { jobs } = await startLane({ priority: 'LOW' }, {}, { priority: 'URGENT' }, {});
   const [first, low, normal, urgent, late] = jobs;
   const order: (string | undefined)[] = [];
@@ -119,7 +119,7 @@ test('a lane continues to its end this way, urgent jobs first, then in the order
   expect(order).toEqual([first, urgent, normal, late, low].map((job) => job?.id));
 });
 
-test('the next in line is found however far behind the one before it came in', async () => {
+test('the next job in line is found, however much later it was enqueued', async () => {
   const gone = Array.from({ length: 8 }, () => ({}));
   const { jobs } = await startLane(...gone, {}, { priority: 'LOW' });
   for (const job of jobs.slice(1, 9)) await cancelJob(context.db, context.schema, { jobId: job.id, actor: 'user:ann' });
@@ -128,7 +128,7 @@ test('the next in line is found however far behind the one before it came in', a
   expect(taken(await finishAndTake(finished.claimed?.jobs ?? []))).toEqual([jobs[10]!.id]);
 });
 
-test('in the log the end of one comes before the start of the next', async () => {
+test('in the log the end of one job comes before the start of the next', async () => {
   const lanes = [await startLane({}), await startLane({})];
   await finishAndTake(lanes.map(({ jobs }) => jobs[0]!));
   const rows = await context.db.query<{ type: string }>(`select type from ${context.schema}.events order by xid, seq`);
@@ -188,7 +188,7 @@ test('several lanes continue at once and share the lease', async () => {
   expect(await leasesOf(lanes[1]!.jobs[1]!)).toEqual([lease]);
 });
 
-test('no more start than were requested; the others become heads that any worker can claim', async () => {
+test('no more jobs start than requested; the others become heads that any worker can claim', async () => {
   const lanes = [await startLane({}, {}), await startLane({}, {}), await startLane({}, {})];
   const finished = await finishAndTake(
     lanes.map(({ jobs }) => jobs[0]!),
@@ -204,7 +204,7 @@ test('no more start than were requested; the others become heads that any worker
   expect((await claim(context)).jobs.map((job) => job.id)).toEqual([left.id]);
 });
 
-test('a job of a type that is not handled is left to others, as the head of its lane', async () => {
+test('a job of a type without a handler becomes the head of its lane, for other workers', async () => {
   const { jobs } = await startLane({ type: 'elsewhere' }, {});
   const finished = await finishAndTake([jobs[0]!], { next: { types: ['demo.echo', 'demo.sleep'] } });
   expect([taken(finished), finished.runnable]).toEqual([[], true]);
@@ -213,7 +213,7 @@ test('a job of a type that is not handled is left to others, as the head of its 
   expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
 });
 
-test('a job for remote workers is left to them, as the head of its lane', async () => {
+test('a job for remote workers becomes the head of its lane, for them', async () => {
   const { jobs } = await startLane({ remote: true }, {});
   expect(taken(await finishAndTake([jobs[0]!]))).toEqual([]);
   expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: true, remote: true });
@@ -221,7 +221,7 @@ test('a job for remote workers is left to them, as the head of its lane', async 
   expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
 });
 
-test('a paused target starts nothing more', async () => {
+test('a job of a paused target does not start', async () => {
   const { targetId, jobs } = await startLane({});
   await pauseTarget(context.db, context.schema, { targetId, actor: 'user:ann' });
   const finished = await finishAndTake([jobs[0]!]);
@@ -229,7 +229,7 @@ test('a paused target starts nothing more', async () => {
   expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: false, attempt: 0 });
 });
 
-test('a paused job that waits to hold the lane gets it, and holds', async () => {
+test('a paused job that waits to hold the lane becomes its head, and holds it', async () => {
   const { jobs } = await startLane({}, {});
   await pauseJob(context.db, context.schema, { jobId: jobs[2]!.id, actor: 'user:ann' });
   expect(taken(await finishAndTake([jobs[0]!]))).toEqual([]);
@@ -238,7 +238,7 @@ test('a paused job that waits to hold the lane gets it, and holds', async () => 
   expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
 });
 
-test('a failed job that waits to hold the lane gets it, and holds', async () => {
+test('a failed job that waits to hold the lane becomes its head, and holds it', async () => {
   const { jobs } = await startLane({}, {});
   await context.db.query(`update ${context.schema}.jobs set expires_at = now() - interval '1 s' where id = $1`, [
     jobs[2]!.id,
@@ -263,7 +263,7 @@ test.each<[string, Outcome, object]>([
   ['waits for its retry', { kind: 'retry', error, delayMs: 3_600_000 }, { status: 'PENDING', laneHead: true }],
   ['was paused', { kind: 'stopPaused', message: 'paused' }, { status: 'PAUSED', laneHead: true }],
   ['was given back', { kind: 'requeue', reason: 'drained' }, { status: 'QUEUED', laneHead: true, attempt: 0 }],
-])('a lane whose head %s stays with it', async (_what, outcome, expected) => {
+])('a lane whose head %s keeps its head', async (_what, outcome, expected) => {
   const { jobs } = await startLane({});
   expect(taken(await finishAndTake([jobs[0]!], { outcome }))).toEqual([]);
   expect(await reread(context, jobs[0]!)).toMatchObject(expected);
@@ -271,7 +271,7 @@ test.each<[string, Outcome, object]>([
   expect(await leasesOf(jobs[1]!)).toEqual([]);
 });
 
-test('a failure that holds nothing lets the next one start', async () => {
+test('a failure that does not hold the lane lets the next job start', async () => {
   const targetId = newTarget();
   const [first, second] = await addJobs(context, [{ targetId, onError: 'continue' }, { targetId }]);
   const { jobs } = await claim(context);
@@ -279,7 +279,7 @@ test('a failure that holds nothing lets the next one start', async () => {
   expect(await reread(context, first!)).toMatchObject({ status: 'ERROR', laneHead: false });
 });
 
-test('an outcome that is no longer ours starts nothing', async () => {
+test('an outcome whose lease is lost starts nothing', async () => {
   const { jobs } = await startLane({});
   const finished = await finishAndTake([{ ...jobs[0]!, leaseId: uuidv7() }]);
   expect([finished.accepted.size, taken(finished)]).toEqual([0, []]);
@@ -287,7 +287,7 @@ test('an outcome that is no longer ours starts nothing', async () => {
   expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
 });
 
-test('a due retry keeps its lane: nothing that waits goes first, however urgent', async () => {
+test('a due retry keeps its lane: no waiting job goes first, however urgent', async () => {
   const { jobs } = await startLane({ priority: 'URGENT' });
   await context.db.query(`update ${context.schema}.jobs set max_attempts = 2 where id = $1`, [jobs[0]!.id]);
   await finishAndTake([jobs[0]!], { outcome: { kind: 'retry', error, delayMs: 0 } });
@@ -325,7 +325,7 @@ test('a crash after the claim and before the commit leaves everything as it was'
   expect(taken(await finishAndTake([jobs[0]!]))).toEqual([jobs[1]!.id]);
 });
 
-test('a claim that fails takes the outcome back with it', async () => {
+test('a claim that fails rolls back the outcome', async () => {
   const { db, schema } = context;
   const { jobs } = await startLane({});
   const before = await everything();
@@ -338,7 +338,7 @@ test('a claim that fails takes the outcome back with it', async () => {
   expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: true });
 });
 
-test('the plan that is kept reads no table from end to end, even if it was made while all were empty', async () => {
+test('the kept plan scans no table, even if it was made while all were empty', async () => {
   const { db, schema } = context;
   const texts: string[] = [];
   const spy: Queryable = {
@@ -399,7 +399,7 @@ test('an outcome that cannot be encoded does not fail the others', async () => {
 });
 
 // The trigger's sequence would have to be on each node.
-test.skipIf(citusCluster())('what is given back meets a deadlock, and is given back all the same', async () => {
+test.skipIf(citusCluster())('a requeue that meets a deadlock is retried', async () => {
   const { db, schema } = context;
   const { jobs } = await startLane({});
   await db.query(`create sequence ${schema}.tries`);

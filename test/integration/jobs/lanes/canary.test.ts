@@ -178,7 +178,7 @@ describe('a canary of a held target', () => {
     expect(await tryClaimOf('b1')).toBeUndefined();
   });
 
-  it('is overtaken by a resume of the target: the lane continues whatever the job does', async () => {
+  it('is superseded by a resume of the target: the lane continues, whatever the job does', async () => {
     const [, second] = await heldLane('b2');
     await canary('b2');
     const running = await claimOf('b2');
@@ -208,7 +208,7 @@ describe('a canary of a held target', () => {
 });
 
 describe('a canary of a paused target', () => {
-  it('starts the next in line and leaves the pause of a person alone unless it succeeds', async () => {
+  it('starts the next in line, and keeps the pause of a person unless it succeeds', async () => {
     const jobs = await addJobs(control, [{ targetId: 'c1' }, { targetId: 'c1' }, { targetId: 'c1' }]);
     await pauseTarget(control.db, control.schema, { targetId: 'c1', actor, author: 'bob', reason: 'maintenance' });
     await canary('c1');
@@ -222,7 +222,7 @@ describe('a canary of a paused target', () => {
     expect((await claimOf('c1')).id).toBe(jobs[1]?.id);
   });
 
-  it('is refused where nothing waits, something runs, or nothing is held', async () => {
+  it('is refused if nothing waits, a job runs, or nothing is held', async () => {
     expect((await canary('nowhere')).status).toBe(404);
     await pauseTarget(control.db, control.schema, { targetId: 'c2', actor });
     expect((await canary('c2')).body).toMatchObject({ code: 'CONFLICT' });
@@ -236,7 +236,7 @@ describe('a canary of a paused target', () => {
     expect((await control.send('POST', '/api/targets/c4/canary', { key })).status).toBe(403);
   });
 
-  it('started twice at once has one canary', async () => {
+  it('started by two requests at once is one canary', async () => {
     const [first] = await heldLane('c5');
     const request = { targetId: 'c5', actor };
     const both = await Promise.all([1, 2].map(() => startCanary(control.db, control.schema, request)));
@@ -299,13 +299,13 @@ describe('a bulk operation with a canary', () => {
     await control.db.query(`update ${control.schema}.operations set status = 'finished' where id = $1`, [id]);
   });
 
-  it('is for resume and retry only', async () => {
+  it('is possible for resume and retry only', async () => {
     const refused = await control.post('/api/operations', { action: 'cancel', filter: {}, canary: true });
     expect(refused.body).toMatchObject({ code: 'INVALID_FIELD' });
   });
 });
 
-it('leaves a log and lanes in which everything is in order', async () => {
+it('leaves a log and lanes without violations', async () => {
   await checkInvariants(control);
   expect((await verifyTenant(control.db, control.schema)).violations).toEqual([]);
 });

@@ -13,7 +13,7 @@ let number = 0;
 const newTarget = () => `lane-${++number}`;
 const by = (jobId: string) => ({ jobId, actor: 'user:ann', author: 'ann', reason: 'test' });
 
-test('a lane runs one job at a time, in order, and a finished one lets the next go', async () => {
+test('a lane runs one job at a time, in order, and its end starts the next', async () => {
   const targetId = newTarget();
   const [a, b, c] = await addJobs(context, [{ targetId }, { targetId }, { targetId, priority: 'URGENT' }]);
   const first = await claim(context);
@@ -47,7 +47,7 @@ test('a failed job holds its lane until a person resumes, resolves or cancels it
   await finish(context, next.jobs[0]!);
 });
 
-test('a job paused before its turn holds the lane when its turn comes; skip lets it go on', async () => {
+test('a job paused before its turn holds the lane when its turn comes; skip releases it', async () => {
   const targetId = newTarget();
   const [a, b, c] = await addJobs(context, [{ targetId }, { targetId, priority: 'HIGH' }, { targetId }]);
   const { jobs } = await claim(context);
@@ -62,7 +62,7 @@ test('a job paused before its turn holds the lane when its turn comes; skip lets
   await finish(context, next.jobs[0]!);
 });
 
-test('a paused target starts nothing, and goes on where it was when resumed', async () => {
+test('a paused target starts nothing, and continues after a resume', async () => {
   const targetId = newTarget();
   const [a, b] = await addJobs(context, [{ targetId }, { targetId }]);
   await pauseTarget(context.db, context.schema, { targetId, actor: 'user:ann' });
@@ -116,7 +116,7 @@ test('the same client request id makes one job; another request under it is a co
   expect(jobs.map((j) => j.id)).toEqual([one[0]!.id]);
 });
 
-test('jobs of several leases, with and without results, are settled in one call', async () => {
+test('jobs of several leases, with and without results, are finished in one call', async () => {
   const jobs = await addJobs(
     context,
     Array.from({ length: 6 }, () => ({})),

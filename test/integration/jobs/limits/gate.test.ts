@@ -44,7 +44,7 @@ async function pass(seconds: number): Promise<void> {
   );
 }
 
-test('a rate gives its burst, then a token at a time', async () => {
+test('a rate allows its burst, then one token at a time', async () => {
   const limits = [limit('mail', { type, rate: 60, per: 'hour', burst: 3 })];
   await add(limits, Array(10).fill({}));
   expect((await claim(context)).jobs).toEqual([]);
@@ -63,7 +63,7 @@ test('a rate gives its burst, then a token at a time', async () => {
   expect((await open(limits)).opened).toBe(3);
 });
 
-test('what is open and not claimed holds its tokens', async () => {
+test('jobs that are opened and not claimed keep their tokens', async () => {
   const limits = [limit('mail', { type, rate: 1, burst: 3 })];
   await add(limits, Array(10).fill({}));
   expect((await open(limits, 2)).opened).toBe(2);

@@ -100,7 +100,7 @@ function check(writes: StatusWrite[]): Set<TransitionName> {
 }
 
 describe.skipIf(isCluster).each(Object.keys(verbs) as Change[])('%s', (name) => {
-  test.each(transitions[name].from)('from %s is written as the table says', async (status) => {
+  test.each(transitions[name].from)('from %s is written according to the table', async (status) => {
     const job = await jobIn(status);
     check(await takeWrites());
     await verbs[name](job);
@@ -110,7 +110,7 @@ describe.skipIf(isCluster).each(Object.keys(verbs) as Change[])('%s', (name) => 
 });
 
 test.skipIf(isCluster)(
-  'jobs that start beside the end of another, or are chosen by the caller, are written as the table says',
+  'jobs that start with the end of another, or are chosen by the caller, are written according to the table',
   async () => {
     const type = crypto.randomUUID();
     const [first, second] = await addJobs(context, [
@@ -132,40 +132,37 @@ test.skipIf(isCluster)(
   },
 );
 
-test.skipIf(isCluster)(
-  'jobs are inserted as the transitions that make them say, also when they start at once',
-  async () => {
-    const { db, schema } = context;
-    const runAt = new Date(Date.now() + 3_600_000).toISOString();
-    const type = crypto.randomUUID();
-    await takeWrites();
-    await enqueue(db, schema, [{ type, payload: {} }], 'test');
-    await enqueue(db, schema, [{ type, payload: {}, targetId: type }], 'test');
-    await enqueue(db, schema, [{ type, payload: {}, runAt }], 'test');
-    const reserve = () => ({
-      leaseId: crypto.randomUUID(),
-      owner: 'w1',
-      leaseSeconds: 60,
-      started: () => {},
-      failed: () => {},
-    });
-    await enqueue(db, schema, [{ type, payload: {} }], 'test', { reserve });
-    const writes = await takeWrites();
-    const { enqueue: now, schedule: later, start } = transitions;
-    expect(writes.map(({ from, to }) => [from, to])).toEqual([now, now, later, start].map(({ to }) => [null, to]));
-    for (const { statement } of writes) expect(statement.match(/\binsert into \S+\.jobs\b/g)).toHaveLength(1);
-    const events = await db.query(
-      `select e.type, e.from_status, e.to_status from ${schema}.events e join ${schema}.jobs j on j.id = e.job_id
+test.skipIf(isCluster)('jobs are inserted according to their transitions, also when they start at once', async () => {
+  const { db, schema } = context;
+  const runAt = new Date(Date.now() + 3_600_000).toISOString();
+  const type = crypto.randomUUID();
+  await takeWrites();
+  await enqueue(db, schema, [{ type, payload: {} }], 'test');
+  await enqueue(db, schema, [{ type, payload: {}, targetId: type }], 'test');
+  await enqueue(db, schema, [{ type, payload: {}, runAt }], 'test');
+  const reserve = () => ({
+    leaseId: crypto.randomUUID(),
+    owner: 'w1',
+    leaseSeconds: 60,
+    started: () => {},
+    failed: () => {},
+  });
+  await enqueue(db, schema, [{ type, payload: {} }], 'test', { reserve });
+  const writes = await takeWrites();
+  const { enqueue: now, schedule: later, start } = transitions;
+  expect(writes.map(({ from, to }) => [from, to])).toEqual([now, now, later, start].map(({ to }) => [null, to]));
+  for (const { statement } of writes) expect(statement.match(/\binsert into \S+\.jobs\b/g)).toHaveLength(1);
+  const events = await db.query(
+    `select e.type, e.from_status, e.to_status from ${schema}.events e join ${schema}.jobs j on j.id = e.job_id
       where j.type = $1 order by e.seq`,
-      [type],
-    );
-    const started = { type: start.event, from_status: start.from[0], to_status: start.to };
-    const recorded = [now, now, later, now].map(({ event, to }) => ({ type: event, from_status: null, to_status: to }));
-    expect(events).toEqual([...recorded, started]);
-  },
-);
+    [type],
+  );
+  const started = { type: start.event, from_status: start.from[0], to_status: start.to };
+  const recorded = [now, now, later, now].map(({ event, to }) => ({ type: event, from_status: null, to_status: to }));
+  expect(events).toEqual([...recorded, started]);
+});
 
-test('the check finds a statement whose guard and new status are of two transitions', () => {
+test('the check finds a statement whose guard and new status belong to two transitions', () => {
   const mixed = `with moved as (
       update t.jobs j set status = 'LEASE_PENDING', updated_at = now() from b
        where j.id = b.id and ${transition('grantLease').guard()} returning j.id),
@@ -175,7 +172,7 @@ test('the check finds a statement whose guard and new status are of two transiti
   expect(() => check([{ statement: mixed, from: 'CLAIMED', to: 'LEASE_PENDING' }])).toThrow();
 });
 
-test('an update cannot be given another status than that of its transition', () => {
+test('an update cannot set another status than that of its transition', () => {
   const parts = { where: 'true', returning: 'j.id' };
   for (const set of [`status = 'RUNNING'`, `attempt = 1, status='RUNNING'`]) {
     expect(() => transition('pause').update(context.schema, { ...parts, set })).toThrow('table of transitions');

@@ -45,7 +45,7 @@ describe.each(names)('%s', (name) => {
     await Promise.all(others.map((status) => expectRefusal(name, status)));
   });
 
-  test('is stale after the job was changed meanwhile', async () => {
+  test('is stale if the job was changed meanwhile', async () => {
     const status = from[0];
     const job = await jobIn(status);
     // Somebody else ends the job after we looked: through its lease if it has one, else by a cancel.
@@ -65,7 +65,7 @@ describe.each(names)('%s', (name) => {
   });
 });
 
-test('enqueue makes a job QUEUED, or PENDING when its time is to come', async () => {
+test('enqueue creates a QUEUED job, or a PENDING one if its time is in the future', async () => {
   const runAt = new Date(Date.now() + long * 1000).toISOString();
   const [now, later] = await enqueue(
     context.db,
@@ -92,6 +92,6 @@ test('a finish under a forged lease is refused', async () => {
   expect((await reread(context, job)).status).toBe('RUNNING');
 });
 
-test('after all of this every invariant holds', async () => {
+test('every invariant holds afterwards', async () => {
   await checkInvariants(context);
 });

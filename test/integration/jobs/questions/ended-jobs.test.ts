@@ -71,7 +71,7 @@ for (const [status, outcome] of Object.entries(outcomes)) {
   }
 }
 
-test('the next job of the lane is not claimed along with that end, and is said to be runnable', async () => {
+test('the next job of the lane is not claimed with that end, but reported as runnable', async () => {
   const { db, schema } = context;
   const job = await asking('continued');
   const next = await addJob(context, { type: job.type, targetId: 'continued' });
@@ -89,7 +89,7 @@ test('the next job of the lane is not claimed along with that end, and is said t
   expect((await claim(context, { types: [job.type] })).jobs.map(({ id }) => id)).toEqual([next.id]);
 });
 
-test('jobs that never asked and one that did end in one call', async () => {
+test('jobs with and without questions end in one call', async () => {
   const asked = await asking();
   const items = [asked, await running()].map(({ id, leaseId, targetId }) => {
     return { jobId: id, leaseId: leaseId as string, targetId, outcome: { kind: 'complete', result: null } as const };
@@ -99,7 +99,7 @@ test('jobs that never asked and one that did end in one call', async () => {
   await expectClosed(asked, 'SUCCESS');
 });
 
-test('cancel of a job that waits, skip and resolve of one on hold', async () => {
+test('a cancel of a waiting job, and skip and resolve of a held one, close its questions', async () => {
   const { db, schema } = context;
   const waiting = await asking();
   await suspend(waiting);
@@ -116,7 +116,7 @@ test('cancel of a job that waits, skip and resolve of one on hold', async () => 
   await expectClosed(resolved, 'SUCCESS');
 });
 
-test('a child whose parent was canceled', async () => {
+test('the cancel of a parent closes the questions of its child', async () => {
   const { db, schema } = context;
   const parent = await addJob(context, { runAt: '2090-01-01T00:00:00Z' });
   const child = await asking();
@@ -130,7 +130,7 @@ test('a child whose parent was canceled', async () => {
   await expectClosed(child, 'CANCELED');
 });
 
-test('a lost lease whose job was to be canceled', async () => {
+test('a lost lease with a requested cancel closes the questions', async () => {
   const { db, schema } = context;
   const job = await asking();
   await cancelJob(db, schema, by(job));
@@ -158,7 +158,7 @@ for (const [status, outcome] of Object.entries(outcomes)) {
   });
 }
 
-test('the same question asked many times at once is one question', async () => {
+test('the same question asked many times concurrently is one question', async () => {
   const job = await running();
   const answers = await Promise.all(Array.from({ length: 8 }, () => ask(job)));
   const ids = answers.map((state) => state?.status === 'open' && state.questionId);

@@ -92,7 +92,7 @@ async function browse(url: string, form?: Record<string, string> | [string, stri
   return { status: response.status, text: await response.text(), headers: response.headers };
 }
 
-test('the form has a field for each property, keeps what was entered, names errors, and takes the answer', async () => {
+test('the form has a field for each property, keeps entered values, names errors, and accepts the answer', async () => {
   const { job, id } = await ask('form');
   const { url } = await link(id, { recipient: 'ann@example.com' });
   const page = await browse(url);
@@ -154,7 +154,7 @@ test('actions are buttons, and of two answers through two links one counts', asy
   expect(both.map(({ status }) => status).sort()).toEqual([200, 410]);
 });
 
-test('revoked, expired, canceled and unknown links have pages that say so', async () => {
+test('revoked, expired, canceled and unknown links have pages with the reason', async () => {
   const { job, id } = await ask('buttons');
   const [revoked, late, open] = [await link(id), await link(id, { expires_in_seconds: 60 }), await link(id)];
   expect((await call('DELETE', `/api/questions/${id}/links/${revoked.id}`)).status).toBe(204);

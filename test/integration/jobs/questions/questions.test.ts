@@ -140,7 +140,7 @@ async function advance(job: { id: string }, duration: string): Promise<void> {
   running.daemon.signals.workAvailable(context.tenant);
 }
 
-test('handler, question, answer, SUCCESS: over HTTP', async () => {
+test('a handler asks over HTTP, gets the answer and ends in SUCCESS', async () => {
   const { job, question } = await ask('approval', { target_id: 'billing', expires_in_seconds: 3600 });
   expect(job).toMatchObject({ leaseOwner: null, laneHead: true, attempt: 1, attemptFloor: 1 });
   expect(job.waiting).toMatchObject({ kind: 'question', step: 'question#1', question: question.id });
@@ -193,7 +193,7 @@ test('handler, question, answer, SUCCESS: over HTTP', async () => {
   await checkInvariants(context);
 });
 
-test('of many answers at once exactly one counts', async () => {
+test('exactly one of many concurrent answers counts', async () => {
   const { job, question } = await ask('approval');
   const answers = await Promise.all(
     Array.from({ length: 10 }, (_, n) =>
@@ -325,7 +325,7 @@ test.each(['cancel', 'resolve', 'skip'])('%s closes the question', async (action
   expect(await eventTypes(context, job)).toContain('question.canceled');
 });
 
-test('two questions at once: each answer wakes the job, and the second one completes it', async () => {
+test('of two open questions, each answer wakes the job, and the second completes it', async () => {
   const { job, questions } = await ask('both');
   expect(questions).toHaveLength(2);
   const [first, second] = ['first', 'second'].map((step) => questions.find((q: { step: string }) => q.step === step));

@@ -55,7 +55,7 @@ function slowly(beforeTransaction: () => Promise<unknown>, afterLock: () => Prom
   } as unknown as Database;
 }
 
-test('a job that was reminded by another sweep is not woken by the reminder after it', async () => {
+test('a job that another sweep has reminded is not woken by the next reminder', async () => {
   const job = await asking([60, 120]);
   await advance(job, 61);
   let locks = 0;

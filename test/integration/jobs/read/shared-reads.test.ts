@@ -29,7 +29,7 @@ function reader() {
   return { db, schema: context.schema, withTurn: <T>(work: () => Promise<T>) => work() };
 }
 
-it('reads jobs that are asked for together with one statement', async () => {
+it('reads jobs that are requested together with one statement', async () => {
   const reads = new SharedReads();
   const [first, second] = [await addJob(context), await addJob(context, { type: 'leased' })];
   await claim(context, { types: ['leased'] });
@@ -41,7 +41,7 @@ it('reads jobs that are asked for together with one statement', async () => {
   expect(found[1]).toEqual(alone);
 });
 
-it('reads a large job by itself, and finds no job that is not there', async () => {
+it('reads a large job alone, and returns nothing for unknown jobs', async () => {
   const reads = new SharedReads();
   const small = await addJob(context);
   const large = await addJob(context, { payload: { text: 'x'.repeat(20_000) } });
@@ -72,7 +72,7 @@ it('does not answer a read with a statement that was sent before it', async () =
   expect(sent).toHaveLength(2);
 });
 
-it('fails the reads of a statement that failed, and no later one', async () => {
+it('fails the reads of a failed statement, and no later ones', async () => {
   const reads = new SharedReads();
   const jobs = [await addJob(context), await addJob(context)];
   before = () => Promise.reject(new Error('the database is gone'));

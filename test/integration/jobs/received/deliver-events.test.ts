@@ -48,7 +48,7 @@ test('an event whose delivery is repeated ends one wait of a job, and its second
   expect(types.filter((type) => type === 'job.event_received')).toHaveLength(2);
 });
 
-test('an event that came before the wait is found, once', async () => {
+test('an event that arrived before the wait is found, once', async () => {
   const job = await running();
   await send('early', 1);
   await deliver();

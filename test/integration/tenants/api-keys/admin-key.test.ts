@@ -6,11 +6,11 @@ import { useDatabase } from '../../../support/postgres/database.ts';
 
 const context = useDatabase();
 
-it('is made by nobody when ADMIN_API_KEY is set', async () => {
+it('is not created if ADMIN_API_KEY is set', async () => {
   expect(await ensureAdminKey(context.db, { adminApiKey: 'x'.repeat(32) })).toBeUndefined();
 });
 
-it('is made once, however many daemons start at once, and opens the operator routes', async () => {
+it('is created once, however many daemons start at once, and opens the operator routes', async () => {
   const made = await Promise.all(Array.from({ length: 8 }, () => ensureAdminKey(context.db, { adminApiKey: '' })));
   const keys = made.filter((key) => key !== undefined);
   expect(keys).toHaveLength(1);

@@ -28,7 +28,7 @@ function countingVerifier() {
   return { verifier: new KeyVerifier(db, { adminApiKey: '' }, createLogger('silent')), count };
 }
 
-test('three thousand made-up keys cost a few statements on one connection, and valid ones among them open', async () => {
+test('three thousand invented keys cost a few statements on one connection, and valid ones among them are accepted', async () => {
   const { verifier, count } = countingVerifier();
   const valid = [await newKey(), await newKey(), await newKey()];
   const texts = Array.from({ length: 3000 }, (_, i) => valid[i / 1000]?.text ?? madeUp());
@@ -38,7 +38,7 @@ test('three thousand made-up keys cost a few statements on one connection, and v
   expect(count.most).toBe(1);
 });
 
-test('one unknown key sent again and again is read once', async () => {
+test('one unknown key that is sent repeatedly is read once', async () => {
   const { verifier, count } = countingVerifier();
   const text = madeUp();
   for (let i = 0; i < 50; i++) expect(await verifier.verify(text)).toBeUndefined();
@@ -46,7 +46,7 @@ test('one unknown key sent again and again is read once', async () => {
   expect(count.sent).toBe(1);
 });
 
-test('a flood is refused before it fills the memory; a key that is known to be valid still opens', async () => {
+test('a flood is refused before it fills the memory; a key that is known to be valid is still accepted', async () => {
   const { verifier, count } = countingVerifier();
   const key = await newKey();
   expect(await verifier.verify(key.text)).toMatchObject({ id: key.id });
@@ -60,7 +60,7 @@ test('a flood is refused before it fills the memory; a key that is known to be v
   expect(count.sent).toBeLessThan(30);
 });
 
-test('a wrong secret for a valid id opens nothing, and changes nothing for the right one', async () => {
+test('a wrong secret for a valid id is refused, and does not affect the right one', async () => {
   const { verifier } = countingVerifier();
   const key = await newKey();
   const wrong = key.text.slice(0, -64) + randomBytes(32).toString('hex');

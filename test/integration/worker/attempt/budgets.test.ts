@@ -82,7 +82,7 @@ test('the token limit works as before, and as a unit of the budget', async () =>
   expect(await run({ payload: { tokens: 4 }, budget: { tokens: 8 } })).toMatchObject({ status: 'SUCCESS' });
 });
 
-test('budgets of each job, of a day and of targets on a day', async () => {
+test('budgets apply per job, per day, and per target and day', async () => {
   const { call, run } = await tenantWithKey('ofdays');
   const put = (name: string, body: object) => call('PUT', `/api/budgets/${name}`, body);
   expect(await put('each', { unit: 'calls', limit: 3, per: 'job', type: 'spend' })).toMatchObject({ status: 201 });
@@ -182,7 +182,7 @@ test('a job that a budget has stopped asks a person: raise, resume or cancel', a
   expect((await call('GET', '/api/questions?status=open')).body.questions).toEqual([]);
 });
 
-test('a remote worker reports absolute sums, counted once; above the budget it is asked to stop', async () => {
+test('a remote worker reports totals, counted once; above the budget it is asked to stop', async () => {
   const { call } = await tenantWithKey('remote');
   await call('PUT', '/api/budgets/each', { unit: 'cents', limit: 10, per: 'job' });
   await call('POST', '/api/scheduler/jobs/submit', { addon_id: 'q', job_type: 'render' });

@@ -43,7 +43,7 @@ async function retryNow(job: Job): Promise<void> {
   await queueDueJobs(context.db, context.schema, 'test');
 }
 
-test('a stale holder writes nothing and is stopped', async () => {
+test('a holder without a lease writes nothing and is stopped', async () => {
   const definition = defineJob({
     type: 'test.stale',
     async run({ progress, lease, checkpoint, enqueue, log, addUsage }) {
@@ -92,7 +92,7 @@ test('lease.assert does not trust an answer that is read after the lease has exp
   expect(end).toEqual({ kind: 'completed', result: ['rejected'] });
 });
 
-test('lease.assert fails once the lease has run out by the clock of the database', async () => {
+test('lease.assert fails once the lease has expired by the clock of the database', async () => {
   const definition = defineJob({
     type: 'test.assert',
     async run({ lease }) {
@@ -106,7 +106,7 @@ test('lease.assert fails once the lease has run out by the clock of the database
   expect(stops).toEqual([{ kind: 'leaseLost' }]);
 });
 
-test('usage adds up over attempts, and passing the limit stops the job', async () => {
+test('usage adds up over attempts, and exceeding the limit stops the job', async () => {
   const definition = defineJob({
     type: 'test.tokens',
     retry: { attempts: 2 },
@@ -126,7 +126,7 @@ test('usage adds up over attempts, and passing the limit stops the job', async (
   expect((await eventsOf(first.job.id, 'job.usage')).at(-1)).toEqual({ tokens_used: 110 });
 });
 
-test('without a limit of its own a job has its tenant’s, then the daemon’s; 0 is none', async () => {
+test("a job without its own limit has its tenant's, then the daemon's; 0 means none", async () => {
   const definition = defineJob({ type: 'test.limits', run: ({ addUsage }) => addUsage({ tokens: 50 }) });
   expect((await runJob(context, definition, {}, { tokenLimit: 49 })).stops).toHaveLength(1);
   expect((await runJob(context, definition, { tokenLimit: 0 }, { tokenLimit: 49 })).stops).toEqual([]);
@@ -169,7 +169,7 @@ test('log lines are kept in order, with their data, and bounded', async () => {
   expect(kept[0]?.last).toBe('line 2999');
 });
 
-test('children are made once, however often the parent runs', async () => {
+test('children are created once, however often the parent runs', async () => {
   const definition = defineJob({
     type: 'test.parent',
     retry: { attempts: 2 },
@@ -195,7 +195,7 @@ test('children are made once, however often the parent runs', async () => {
   ]);
 });
 
-test('a child knows its parent; a job that no other made has none', async () => {
+test("a child has its parent's id; other jobs have none", async () => {
   const definition = defineJob({
     type: 'test.family',
     payload: z.object({ parentless: z.boolean() }),
@@ -213,7 +213,7 @@ test('a child knows its parent; a job that no other made has none', async () => 
   expect(child.end).toEqual({ kind: 'completed', result: parent.job.id });
 });
 
-test('a checkpoint is what the next attempt starts from', async () => {
+test('the next attempt starts from the checkpoint', async () => {
   const seen: unknown[] = [];
   const definition = defineJob({
     type: 'test.checkpoint',
@@ -271,7 +271,7 @@ test.each([
   ['a string', () => 'oops', { code: 'HANDLER_ERROR', message: 'oops' }],
   ['nothing', () => undefined, { code: 'HANDLER_ERROR', message: 'undefined' }],
   ['a code', () => new Fatal('no', { code: 'NO_WAY', details: { a: 1 } }), { code: 'NO_WAY', details: { a: 1 } }],
-])('a handler that throws %s ends in an error that can be stored', async (_, make, error) => {
+])('a handler that throws %s ends with an error that can be stored', async (_, make, error) => {
   const definition = defineJob({
     type: 'test.throw',
     run() {
@@ -284,7 +284,7 @@ test.each([
   expect(await eventTypes(context, job)).toContain('job.failed');
 });
 
-test('the payload arrives as its schema makes it', async () => {
+test('the handler gets the output of the payload schema', async () => {
   const definition = defineJob({
     type: 'test.payload',
     payload: z.object({ at: z.coerce.date(), n: z.number().default(3) }),

@@ -40,7 +40,7 @@ function phased(
   return { definition, ran };
 }
 
-test('phases run in order, see the results of those before, and their results are the job’s', async () => {
+test('phases run in order with the results of earlier ones, and their results are those of the job', async () => {
   const definition = defineJob({
     type: 'test.pipeline',
     payload: z.object({ n: z.number() }),
@@ -95,7 +95,7 @@ test.each([
   expect(rows.find((row) => row.name === name)).toMatchObject({ status: 'completed', progress: 100 });
 });
 
-test('completed phases are not run again after a retry, and their results are there', async () => {
+test('completed phases are not run again after a retry, and their results are available', async () => {
   let fails = 1;
   const { definition, ran } = phased(['a', 'b', 'c'], {
     a: () => ({ from: 'a' }),
@@ -213,7 +213,7 @@ test('a stop that is requested during the last phase comes too late', async () =
   expect([end.kind, stops]).toEqual(['completed', []]);
 });
 
-test('when and SkipPhase skip, and a job whose other phases completed is whole', async () => {
+test('when and SkipPhase skip a phase, and the job ends as SUCCESS if the others completed', async () => {
   const definition = defineJob({
     type: 'test.when',
     payload: z.object({ evaluate: z.boolean() }),
@@ -236,7 +236,7 @@ test('when and SkipPhase skip, and a job whose other phases completed is whole',
   expect(withIt.end).toEqual({ kind: 'completed', result: { brief: 'brief', evaluate: 'score', optimize: 'better' } });
 });
 
-test('tolerated failures leave the job partial; if nothing completed it failed', async () => {
+test('tolerated failures leave the job PARTIAL; if no phase completed it failed', async () => {
   const failing = (name: string) => ({
     name,
     tolerateFailure: true,
@@ -265,7 +265,7 @@ test('tolerated failures leave the job partial; if nothing completed it failed',
   expect(await statuses(some.job.id)).toEqual({ classify: 'partial' });
 });
 
-test('a phase has a time limit and tries of its own', async () => {
+test('a phase has its own time limit and tries', async () => {
   let tries = 0;
   const definition = defineJob({
     type: 'test.limits',
@@ -300,7 +300,7 @@ test('a phase has a time limit and tries of its own', async () => {
   ]);
 });
 
-test('a phase that ignores its time limit is handed to the executor', async () => {
+test('a phase that ignores its time limit is fenced off', async () => {
   let release = () => {};
   const definition = defineJob({
     type: 'test.deaf',
@@ -312,7 +312,7 @@ test('a phase that ignores its time limit is handed to the executor', async () =
   expect((await running.end).stops).toEqual([{ kind: 'timedOut', afterSeconds: 0.02, phase: 'deaf' }]);
 });
 
-test('a holder whose lease is gone stores no phase', async () => {
+test('a holder that lost its lease stores no phase', async () => {
   const definition = defineJob({
     type: 'test.lost',
     phases: [
@@ -336,7 +336,7 @@ test('a holder whose lease is gone stores no phase', async () => {
   ]);
 });
 
-test('a phase whose result its schema refuses has failed', async () => {
+test('a phase fails if its schema refuses the result', async () => {
   const definition = defineJob({
     type: 'test.schema',
     phases: [{ name: 'a', result: z.object({ n: z.number() }), run: () => ({ n: 'x' as unknown as number }) }],

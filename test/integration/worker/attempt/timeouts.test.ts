@@ -25,7 +25,7 @@ test.each([
   expect(timeoutOf({ timeoutSeconds: job }, { settings }, daemon)).toBe(expected);
 });
 
-test('a type has a limit of its own, which may be none, and a request may say otherwise', async () => {
+test('a type has its own limit, which may be none, and a request may override it', async () => {
   const endless = defineJob({ type: 'endless', timeoutSeconds: 0, run: () => null });
   const request = { tenant: context.tenant, jobTypes: new HandlerRegistry([endless]), liveDaemons: async () => [] };
   expect((await toNewJob({ type: 'endless' }, request)).timeoutSeconds).toBe(0);
@@ -33,7 +33,7 @@ test('a type has a limit of its own, which may be none, and a request may say ot
   expect(() => defineJob({ type: 'x', timeoutSeconds: -1, run: () => null })).toThrow('0 or more');
 });
 
-test("a hung handler fails with the daemon's limit; one that says 0 runs on", async () => {
+test("a hung handler fails at the daemon's limit; a limit of 0 lets it run", async () => {
   const daemon = await startDaemon(context, { env: { JOB_TIMEOUT_SECONDS: '0.3' } });
   const [hung, endless] = await daemon.enqueue(context.tenant, [sleeper, { ...sleeper, timeoutSeconds: 0 }], 'test');
   await eventually(async () => {
@@ -45,7 +45,7 @@ test("a hung handler fails with the daemon's limit; one that says 0 runs on", as
   expect((await reread(context, endless!.job)).status).toBe('RUNNING');
 });
 
-test('a new attempt begins without the progress of the last one, and a failed one is never at 100', async () => {
+test('a new attempt begins without the progress of the last one, and a failed one never shows 100', async () => {
   const added = await addJob(context, { type: 'reports', targetId: 'reports' });
   const run = async (progress: number) => {
     const job = (await claim(context)).jobs.find((one) => one.id === added.id);
@@ -63,7 +63,7 @@ test('a new attempt begins without the progress of the last one, and a failed on
   expect(await run(40)).toMatchObject({ status: 'ERROR', progress: 40, attempt: 2, attemptFloor: 1 });
 });
 
-test('attempts that run side by side each have their own limit, in whatever order they start', async () => {
+test('concurrent attempts each have their own limit, in any order of their starts', async () => {
   const daemon = await startDaemon(context, { env: { JOB_TIMEOUT_SECONDS: '600' } });
   const limits = [undefined, 1.2, 0.2, 0.7];
   const jobs = limits.map((timeoutSeconds) => ({ ...sleeper, timeoutSeconds }));

@@ -135,7 +135,7 @@ test('a cancel that comes while the handler still runs decides how the attempt e
   await checkInvariants(context);
 });
 
-test('after its time the lane is released: job, event, metric and log say that the handler still runs', async () => {
+test('after the maximum time the lane is released: job, event, metric and log record that the handler still runs', async () => {
   const { daemon, begun } = await startDeaf({ UNRESPONSIVE_HANDLER_MAX_SECONDS: '0.5' });
   const [job, next] = await addJobs(context, [
     { type: 'deaf', targetId: 'deaf-3' },
@@ -160,7 +160,7 @@ test('after its time the lane is released: job, event, metric and log say that t
   expect(metrics).toMatch(/leasehold_unresponsive_handlers_total\{result="released"\} 1/);
 });
 
-test('a handler that runs past its timeout keeps its lane too, and the failure says so if it is given up', async () => {
+test('a handler that runs past its timeout keeps its lane too, and the failure records it if it is given up', async () => {
   const { begun } = await startDeaf({ UNRESPONSIVE_HANDLER_MAX_SECONDS: '0.5' });
   const job = await addJob(context, { type: 'deaf', targetId: 'deaf-4', timeoutSeconds: 0.05 });
   await begun(job);
@@ -173,7 +173,7 @@ test('a handler that runs past its timeout keeps its lane too, and the failure s
   });
 });
 
-test('when the process dies the lease expires, and the attempt ends as it was decided', async () => {
+test('if the process dies, the lease expires and the attempt ends with its decided outcome', async () => {
   const [drained, failed] = await addJobs(context, [
     { targetId: 'dead-1', maxAttempts: 3 },
     { targetId: 'dead-2', maxAttempts: 3 },
@@ -290,7 +290,7 @@ test('a drain ends with the process: the outcome of an unresponsive handler is w
   await checkInvariants(context);
 });
 
-test('a stop that cannot wait for the grace of a handler writes its end too', async () => {
+test('a stop that cannot wait for the grace period of a handler writes its outcome too', async () => {
   const { daemon, begun } = await startDeaf({ CANCEL_GRACE_SECONDS: '3600' });
   const job = await addJob(context, { type: 'deaf', targetId: 'exit-3' });
   await begun(job);

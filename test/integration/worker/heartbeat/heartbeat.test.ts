@@ -83,14 +83,14 @@ test('a stop request arrives with the next heartbeat', async () => {
   expect(held.lost).toEqual([]);
 });
 
-test('zero rows means lost: reported at once, whatever the lease says', async () => {
+test('zero rows mean a lost lease, which is reported at once', async () => {
   const held = await holdJob({ leaseSeconds: 3600 });
   await finish(context, held.job, { kind: 'requeue', reason: 'taken away' });
   await eventually(() => expect(held.lost).toContain(held.job.id));
   expect((await claim(context)).jobs.map((job) => job.id)).toContain(held.job.id);
 });
 
-test('a job that was lost and taken again is lost for the first lease only', async () => {
+test('a job that was lost and claimed again is lost for the first lease only', async () => {
   const held = await holdJob({ leaseSeconds: 3600 });
   await finish(context, held.job, { kind: 'requeue', reason: 'taken away' });
   const sentAt = process.hrtime.bigint();
@@ -105,7 +105,7 @@ test('a job that was lost and taken again is lost for the first lease only', asy
   expect(second).toEqual([]);
 });
 
-test('a killed connection is replaced, and the lease lives on', async () => {
+test('a killed connection is replaced, and the lease is renewed', async () => {
   const held = await holdJob({ leaseSeconds: 20 });
   await nextBeat(held.job.leaseId);
   const killed = await context.db.query(
@@ -130,7 +130,7 @@ test('behind a connection that never answers the lease is given up before anothe
   proxy.heal();
 });
 
-test('a handler that blocks the event loop for longer than its lease ends with success; a dead loop loses its leases', async () => {
+test('a handler that blocks the event loop for longer than its lease succeeds; a dead event loop loses its leases', async () => {
   // Long enough for two threads to start on a busy machine, shorter than the block.
   const busy = await holdJob({ leaseSeconds: 9, stallSeconds: 60 });
   const dead = await holdJob({ leaseSeconds: 9, stallSeconds: 0.3 });
@@ -176,7 +176,7 @@ test('a full pool does not lose a lease', async () => {
   await Promise.all(hogs);
 });
 
-test('a handler whose lease was taken is aborted with leaseLost, and its outcome is refused', async () => {
+test('a handler whose lease was taken over is aborted with leaseLost, and its outcome is refused', async () => {
   let reason: unknown;
   const wait = defineJob({
     type: 'wait',
@@ -197,7 +197,7 @@ test('a handler whose lease was taken is aborted with leaseLost, and its outcome
   expect(await reread(context, job)).toMatchObject({ status: 'ERROR', error: { code: 'X' }, result: null });
 });
 
-test('assert_lease lets only the holder commit', async () => {
+test('assert_lease allows only the holder to commit', async () => {
   const job = await addJob(context, { targetId: 'asserted' });
   const held = (await claim(context)).jobs.find((j) => j.id === job.id) as Job;
   const assertLease = (lease: string | null) =>

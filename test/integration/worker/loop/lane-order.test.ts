@@ -57,7 +57,7 @@ async function handedOver(targetId: string): Promise<number> {
 const lane = (targetId: string, count: number, type: string) =>
   Array.from({ length: count }, () => ({ targetId, type }));
 
-test('a daemon takes the next job of a lane with the outcome of the one before', async () => {
+test('a daemon claims the next job of a lane with the outcome of the one before', async () => {
   const { gated, begun, release } = createGate();
   const jobs = await addJobs(context, lane('one', 20, 'gated'));
   await startDaemon(context, { handlers: [gated] });
@@ -71,7 +71,7 @@ test('a daemon takes the next job of a lane with the outcome of the one before',
   expect(await handedOver('one')).toBeGreaterThan(0);
 });
 
-test('an urgent job of another lane does not wait until the lanes that run are empty', async () => {
+test('an urgent job of another lane does not wait until running lanes are empty', async () => {
   // Too long to be claimed ahead of their slots.
   const { gated, begun, open, release, releaseAll } = createGate(150);
   const busy = ['a', 'b', 'c', 'd'];
@@ -106,7 +106,7 @@ test('an urgent job of another lane does not wait until the lanes that run are e
   await eventually(async () => expect(await unfinished()).toBe(0));
 });
 
-test('two daemons on many lanes of short jobs keep every order, and run nothing twice', async () => {
+test('two daemons on many lanes of short jobs keep every order, and run no job twice', async () => {
   const running = new Map<string, number>();
   const begun: string[] = [];
   let max = 0;

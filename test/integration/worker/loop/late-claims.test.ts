@@ -82,7 +82,7 @@ test('a remote claim that arrives after it was released takes nothing; the jobs 
   expect(await reread(context, job)).toMatchObject({ status: 'QUEUED' });
 });
 
-test('jobs that were to start with their insert are not inserted once that claim was released', async () => {
+test('jobs that would start with their insert are not inserted once that claim was released', async () => {
   const { schema } = context;
   const { proxy, db, givenUp } = await connectThroughProxy();
   const leaseId = uuidv7();

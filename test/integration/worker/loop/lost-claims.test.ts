@@ -34,7 +34,7 @@ test('jobs of a claim whose answer was lost are requeued and run; no attempt is 
   await checkInvariants(context);
 });
 
-test('a job that was taken with an outcome whose answer was lost goes back and runs; the outcome stands', async () => {
+test('a job that was claimed with an outcome whose answer was lost is requeued and runs; the outcome stays', async () => {
   const { db, schema } = context;
   let cuts = 0;
   // The first transaction is that of the first outcome, which takes the next of its lane along.
@@ -62,7 +62,7 @@ test('a job that was taken with an outcome whose answer was lost goes back and r
   await checkInvariants(context);
 });
 
-test('a loop that is stopped waits for the claims in flight; what they bring is requeued, and no more is claimed', async () => {
+test('a loop that is stopped waits for the claims in flight, requeues their jobs, and claims no more', async () => {
   const { db, schema } = context;
   let answer = (_claimed: Promise<Claimed>) => {};
   const requests: ClaimRequest[] = [];

@@ -34,7 +34,7 @@ async function sharesOf(type: string): Promise<number[]> {
   return rows.map(({ count }) => count);
 }
 
-test('a daemon beside others does not hold more jobs that compute than it runs within a moment', async () => {
+test('next to other daemons, a daemon holds no more jobs that compute than it runs within a moment', async () => {
   const { db, schema } = context;
   await db.query(
     `insert into leasehold.daemons (id, incarnation, host, pid, version, job_types, last_beat_at)
@@ -69,7 +69,7 @@ async function unchanging(read: () => Promise<string>): Promise<string> {
   return last;
 }
 
-test('a job that this daemon can claim wakes no other; one for which it has no room does', async () => {
+test('a job that this daemon can claim wakes no other daemon; a job without room does', async () => {
   const release: (() => void)[] = [];
   const wait = defineJob({
     type: 'wait',

@@ -74,7 +74,7 @@ async function leaseIsLeft(leaseId: string): Promise<boolean> {
 test.each([
   ['of jobs without targets', undefined],
   ['of lanes', 'lane'],
-])('one outcome that is refused does not take the others of its batch down: %s', async (_what, lane) => {
+])('a refused outcome does not fail the others of its batch: %s', async (_what, lane) => {
   await refuse(badResult);
   const added = await addJobs(
     context,
@@ -110,7 +110,7 @@ test('a retry and a pause that are refused become errors too', async () => {
 
 // When the last job of the lease comes in, relative to the write that is refused.
 test.each(['with it', 'while it is written', 'after it'])(
-  'a job whose end cannot be written keeps its lease, which runs out: the last of the lease ends %s',
+  'a job whose outcome cannot be written keeps its lease, which expires: the last job of the lease ends %s',
   async (when) => {
     const lift = await refuse(anyEndOf('cursed'));
     const [cursed, other] = await addJobs(context, [{ type: 'cursed', maxAttempts: 2, targetId: 'cursed' }, {}]);
@@ -148,7 +148,7 @@ test.each(['with it', 'while it is written', 'after it'])(
 test.each([
   ['lanes are written over three connections at once', 'busy', 3],
   ['others over two', undefined, 2],
-])('many outcomes of %s', async (_what, targetId, connections) => {
+])('many outcomes are written with %s', async (_what, targetId, connections) => {
   const { db, schema } = context;
   const added = await addJobs(
     context,
@@ -178,7 +178,7 @@ test.each([
   expect(reported.filter((id) => !id.startsWith('-')).sort()).toEqual(added.map((job) => job.id).sort());
 });
 
-test('the queues are idle when what came along with one of them was requeued through another', async () => {
+test('the queues are idle only after a job that one of them claimed was requeued through another', async () => {
   const { db, schema } = context;
   const [, next] = await addJobs(context, [{ targetId: 'two' }, { targetId: 'two' }]);
   const { jobs } = await claim(context);
@@ -218,7 +218,7 @@ test('the queues are idle when what came along with one of them was requeued thr
   await finish(context, (await claim(context)).jobs[0]!);
 });
 
-test('a daemon that cannot write the end of a job leaves it to the sweeper, and it runs again', async () => {
+test('a daemon that cannot write an outcome leaves the job to the sweeper, and it runs again', async () => {
   const lift = await refuse(anyEndOf('unwritable'));
   let proceed = () => {};
   const lifted = new Promise<void>((resolve) => {
@@ -243,7 +243,7 @@ test('a daemon that cannot write the end of a job leaves it to the sweeper, and 
   await checkInvariants(context);
 });
 
-test('an outcome that is written again after a lost connection still takes the next job of its lane along', async () => {
+test('an outcome that is written again after a lost connection still claims the next job of its lane', async () => {
   const { db, schema } = context;
   const [first, next] = await addJobs(context, [{ targetId: 'again' }, { targetId: 'again' }]);
   const { jobs } = await claim(context);

@@ -30,7 +30,7 @@ function createReservation(lease = leaseId()) {
 
 const echo = (given: Partial<NewJob> = {}): NewJob => ({ type: 'demo.echo', payload: {}, ...given });
 
-test('is enqueued and started in one transaction, with its lease and both events', async () => {
+test('a job is enqueued and started in one transaction, with its lease and both events', async () => {
   const { db, schema } = context;
   const { reservation, recorded } = createReservation();
   const given = [echo({ payload: { at: new Date(0) }, maxAttempts: 3, author: 'ann' }), echo({ priority: 'HIGH' })];
@@ -94,7 +94,7 @@ test.each<[string, Partial<NewJob>]>([
   ['a time', { runAt: '2020-01-01T00:00:00Z' }],
   ['an idempotency key', { clientRequestId: 'once' }],
   ['phases', { phases: ['one'] }],
-])('a job with %s takes the usual way', async (_what, given) => {
+])('a job with %s is enqueued without a start', async (_what, given) => {
   const reserve = () => {
     throw new Error('nobody asked for a slot');
   };
@@ -139,7 +139,7 @@ const untilDone = (jobs: Pick<Job, 'id'>[]) =>
     for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
   });
 
-test('an idle daemon starts what it is given at once, and what does not fit waits its turn', async () => {
+test('an idle daemon starts new jobs at once, and those without a slot wait', async () => {
   const { gated, begun, open } = createGate('gated');
   const env = { WORKER_CONCURRENCY: '1', TENANT_CONCURRENCY: '1', LEASE_SECONDS: '10' };
   const daemon = await startDaemon(context, { handlers: [gated], env });
@@ -185,7 +185,7 @@ const untilAtOnce = (daemon: Awaited<ReturnType<typeof startDaemon>>) =>
     expect(await startedTogether(enqueued!.job)).toBe(true);
   });
 
-test('jobs that were being claimed when the drain began are requeued, uncounted', async () => {
+test('jobs that were being claimed when the drain began are requeued without counting the attempt', async () => {
   const { gated, begun } = createGate('stopped');
   const daemon = await startDaemon(context, { handlers: [gated] });
   await untilAtOnce(daemon);
@@ -226,7 +226,7 @@ test('jobs that were being claimed when the drain began are requeued, uncounted'
   expect(await db.query(`select id from ${schema}.leases where state = 'ACTIVE'`)).toEqual([]);
 });
 
-test('jobs of others that wait already are not overtaken', async () => {
+test('earlier waiting jobs are not overtaken', async () => {
   const { gated, begun, open } = createGate('patient');
   const older = await addJobs(context, [{ type: 'patient' }, { type: 'patient' }]);
   const env = { WORKER_CONCURRENCY: '1', TENANT_CONCURRENCY: '1', LEASE_SECONDS: '10' };

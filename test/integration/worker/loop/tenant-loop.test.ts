@@ -17,7 +17,7 @@ test('a job that is enqueued runs to SUCCESS', async () => {
   expect(await eventTypes(context, one!.job)).toEqual(['job.enqueued', 'job.started', 'job.completed']);
 });
 
-test('jobs of a lane run in order, and work put in without a wake-up is found by the poll', async () => {
+test('jobs of a lane run in order, and the poll finds jobs that were inserted without a wake-up', async () => {
   await startDaemon(context);
   const jobs = await addJobs(
     context,
@@ -55,7 +55,7 @@ test('a running job is paused within a heartbeat, resumed, and canceled', async 
   await eventually(async () => expect((await reread(context, job)).status).toBe('CANCELED'));
 });
 
-test('a drain pauses what outlasts its grace and leaves the rest queued', async () => {
+test('a drain pauses jobs that outlast its grace period and leaves the others queued', async () => {
   const daemon = await startDaemon(context);
   const [one, two] = await daemon.enqueue(
     context.tenant,
@@ -77,7 +77,7 @@ test('a drain pauses what outlasts its grace and leaves the rest queued', async 
   expect((await reread(context, late)).status).toBe('QUEUED');
 });
 
-test('what a drain paused is resumed at the next start if the setting says so, and waits for a person otherwise', async () => {
+test('jobs that a drain paused are resumed at the next start if the setting says so, and wait for a person otherwise', async () => {
   const first = await startDaemon(context, { env: { WORKER_ID: 'pod' } });
   const [one, two] = await first.enqueue(
     context.tenant,
@@ -102,7 +102,7 @@ test('what a drain paused is resumed at the next start if the setting says so, a
   expect((await reread(context, two!.job)).status).toBe('PAUSED');
 });
 
-test('a second stop ends the grace, also one that comes before the drain has begun', async () => {
+test('a second stop ends the grace period, even before the drain has begun', async () => {
   const daemon = await startDaemon(context);
   const [job] = await daemon.enqueue(context.tenant, [{ type: 'demo.sleep', payload: { seconds: 600 } }], 'test');
   await eventually(async () => expect((await reread(context, job!.job)).status).toBe('RUNNING'));

@@ -76,7 +76,7 @@ async function expectLeaseRunsOut(first: Job, second: Job, leaseId: string): Pro
 }
 
 test.each(['the connection is gone', 'the statement takes too long'])(
-  'an outcome is given up because %s: the lease does not end with the next one',
+  'if an outcome is given up because %s, the lease does not end with the next one',
   async (why) => {
     const { db, schema } = context;
     const lane = why.includes('statement') ? 'slow' : 'gone';
@@ -133,7 +133,7 @@ test('after a failover loses an acknowledged outcome, the lease does not end wit
   await expectLeaseRunsOut(first, second, leaseId);
 });
 
-test('a lease ends with the last of its jobs, in whatever groups and ways they end', async () => {
+test('a lease ends with the last of its jobs, in any grouping and with any outcomes', async () => {
   const { db, schema } = context;
   await addJobs(context, [{ targetId: 'a' }, { targetId: 'b' }, { targetId: 'c' }, {}, {}]);
   const { jobs, leaseId } = await claim(context);
@@ -154,7 +154,7 @@ test('a lease ends with the last of its jobs, in whatever groups and ways they e
   await checkInvariants(context);
 });
 
-test('the connections of a daemon hang while it sends an outcome, until the lease has expired: nothing is stuck', async () => {
+test('if the connections of a daemon hang during a write until the lease has expired, no job is stuck', async () => {
   const proxy = await startProxy(context.url);
   const gates = new Map<string, () => void>();
   const gated = defineJob({

@@ -19,7 +19,7 @@ async function unfinished(): Promise<number> {
   return row?.n ?? -1;
 }
 
-test('an enqueue that races the finish of the last job of its lane is never left behind', async () => {
+test('an enqueue that races with the end of the last job of its lane is never missed', async () => {
   const lanes = ['race-1', 'race-2', 'race-3'];
   const producers = lanes.flatMap((targetId) =>
     [1, 2].map(async () => {
@@ -70,7 +70,7 @@ test('lanes stay serial and in order although the loop claims ahead', async () =
   await checkInvariants(context);
 });
 
-test('a draining daemon does not take again what it gave back', async () => {
+test('a draining daemon does not claim the jobs that it requeued', async () => {
   let isLong = true;
   const long = defineJob({ type: 'long', run: ({ sleep }) => (isLong ? sleep(600_000) : undefined) });
   const daemon = await startDaemon(context, { handlers: [long], env: { WORKER_ID: 'leaving' } });
@@ -181,7 +181,7 @@ test('a statement that never answers leaves no dead client in the pool', async (
   }
 });
 
-test('times go to the client and back without losing a microsecond', async () => {
+test('times keep their microseconds on the way to the client and back', async () => {
   const jobs = await Promise.all(Array.from({ length: 10 }, () => addJob(context)));
   for (const job of jobs) {
     expect(job.createdAt).toMatch(/\.\d{6}Z$/);

@@ -11,7 +11,7 @@ import { useTenant } from '../../../support/postgres/database.ts';
 const context = useTenant();
 const fixtures = fileURLToPath(new URL('../../../fixtures/isolated.ts', import.meta.url));
 
-test('an isolated handler that blocks is paused by ending its thread, and other jobs go on meanwhile', async () => {
+test('a thread that blocks is terminated by a pause, and other jobs continue meanwhile', async () => {
   // A blocked thread keeps a core busy; a short lease would not outlive it on a crowded machine.
   const daemon = await startDaemon(context, { handlers: await loadHandlers(fixtures), env: { LEASE_SECONDS: '30' } });
   const deaf = await addJob(context, { type: 'isolated.blocker' });
@@ -28,7 +28,7 @@ test('an isolated handler that blocks is paused by ending its thread, and other 
   );
 });
 
-test('a crash in a thread fails its job and nothing else', async () => {
+test('a crash in a thread fails only its job', async () => {
   const daemon = await startDaemon(context, {
     handlers: await loadHandlers(fixtures),
     // A thread at the end of its memory keeps both cores busy; short leases would not outlive it.

@@ -42,7 +42,7 @@ test('an isolated handler has the same context', async () => {
   ]);
 });
 
-test('an isolated phase that does not stop is ended alone, and the job goes on', async () => {
+test('an isolated phase that does not stop is terminated alone, and the job continues', async () => {
   const { job, end } = await runJob(context, isolated('phased'), {}, { cancelGraceSeconds: 0.05 });
   expect(end).toMatchObject({ kind: 'partial', result: { a: { n: 1 }, c: { n: 2 } } });
   expect((await listPhases(context.db, context.schema, job.id)).map((p) => [p.name, p.status, p.error?.code])).toEqual([
@@ -60,21 +60,21 @@ test('a stop reaches the thread', async () => {
   expect(spent.stops).toEqual([{ kind: 'budgetSpent', unit: 'tokens', used: 1000, limit: 10, per: 'job' }]);
 });
 
-test('a handler that blocks its thread is ended by kill', async () => {
+test('a handler that blocks its thread is terminated by kill', async () => {
   const running = await startJob(context, isolated('blocker'));
   running.stop({ kind: 'canceled' });
   running.kill();
   expect((await running.end).end).toMatchObject({ kind: 'failed', error: { code: 'HANDLER_KILLED' } });
 });
 
-test.each(['quitter', 'timer', 'hoarder'])('a %s ends in HANDLER_CRASHED, and the daemon goes on', async (name) => {
+test.each(['quitter', 'timer', 'hoarder'])('a %s ends with HANDLER_CRASHED, and the daemon continues', async (name) => {
   const { end } = await runJob(context, isolated(name));
   expect(end).toMatchObject({ kind: 'failed', error: { code: 'HANDLER_CRASHED' }, recoverable: false });
   const after = await runJob(context, isolated('polite'), { payload: { at: '2026-05-01T00:00:00Z' } });
   expect(after.end.kind).toBe('completed');
 });
 
-test('errors and results cross the border as they are', async () => {
+test('errors and results pass between threads unchanged', async () => {
   expect((await runJob(context, isolated('recoverable'))).end).toMatchObject({
     kind: 'failed',
     error: { code: 'BUSY', message: 'try again', details: { a: 1 } },
@@ -83,7 +83,7 @@ test('errors and results cross the border as they are', async () => {
   expect((await runJob(context, isolated('odd'))).end).toMatchObject({ error: { code: 'RESULT_NOT_JSON' } });
 });
 
-test('a thread with leftovers is not used again, and more jobs than threads take turns', async () => {
+test('a thread with remaining timers is not used again, and more jobs than threads take turns', async () => {
   expect((await runJob(context, isolated('litterer'))).end).toMatchObject({ kind: 'completed' });
   const payload = { at: '2026-05-01T00:00:00Z' };
   const running: Awaited<ReturnType<typeof startJob>>[] = [];

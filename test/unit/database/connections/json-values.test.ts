@@ -25,7 +25,7 @@ test('a small document is parsed as it arrives', () => {
   expect(json.isComplete).toBe(true);
 });
 
-test('a large document is parsed in a turn of its own, each of several in another', async () => {
+test('a large document is parsed in a separate turn, and several in one turn each', async () => {
   const json = new JsonValues();
   const given = [0, 1, 2, 3].map((n) => ({ id: n, payload: documentOf(100_000, n), result: null, small: { n } }));
   const arrived = given.map((row) => ({ ...row, payload: json.parse(JSON.stringify(row.payload)) }));
@@ -36,7 +36,7 @@ test('a large document is parsed in a turn of its own, each of several in anothe
   expect(json.isComplete).toBe(true);
 });
 
-test('many documents of one turn are parsed in several', async () => {
+test('many documents of one turn are parsed in several turns', async () => {
   const json = new JsonValues();
   const given = Array.from({ length: 50 }, (_, n) => ({ payload: documentOf(10_000, n) }));
   const arrived = given.map(({ payload }) => ({ payload: json.parse(JSON.stringify(payload)) }));
@@ -46,7 +46,7 @@ test('many documents of one turn are parsed in several', async () => {
   expect(turns).toBeGreaterThanOrEqual(6);
 });
 
-test('a small document beside a large one does not wait; in the next turn the count begins anew', async () => {
+test('a small document next to a large one does not wait; the count restarts in the next turn', async () => {
   const json = new JsonValues();
   const medium = JSON.stringify(documentOf(60_000));
   json.parse(medium);

@@ -13,7 +13,7 @@ async function throughPostgres(ids: readonly string[]): Promise<unknown> {
   return rows[0];
 }
 
-test('ids arrive in Postgres as they were, in their order', async () => {
+test('uuids reach Postgres unchanged and in order', async () => {
   const edges = ['00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff'];
   const ids = [...edges, ...Array.from({ length: 500 }, () => uuidv7()), uuidv4()];
   expect(await throughPostgres(ids)).toEqual({ ids, length: ids.length });
@@ -24,7 +24,7 @@ test('an empty list is an empty array, not null', async () => {
   expect(await throughPostgres([])).toEqual({ ids: [], length: 0 });
 });
 
-test('the letters of an id may be large, and one may come twice', async () => {
+test('uuids may be in upper case, and may be repeated', async () => {
   const id = uuidv7();
   expect(await throughPostgres([id.toUpperCase(), id])).toEqual({ ids: [id, id], length: 2 });
 });
@@ -36,7 +36,7 @@ test.each([
   ['one digit less', '0190f5e0-0000-7000-8000-00000000000'],
   ['one digit more', '0190f5e0-0000-7000-8000-0000000000000'],
   ['two digits more', '0190f5e0-0000-7000-8000-00000000000000'],
-])('%s is no uuid, wherever it stands', (_what, wrong) => {
+])('%s is not a uuid, at any position', (_what, wrong) => {
   const right = uuidv7();
   for (const ids of [[wrong], [wrong, right], [right, wrong]]) {
     expect(() => encodeUuids(ids)).toThrow(new TypeError(`not a uuid: ${wrong}`));

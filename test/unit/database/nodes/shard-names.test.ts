@@ -47,18 +47,18 @@ describe('names of shards', () => {
     expect(renamed).toMatch(/\) select 1$/);
   });
 
-  test('so do those of VALUES', () => {
+  test('events of VALUES get their number in the same way', () => {
     const renamed = rename(`insert into "tenant_acme".events (xid, data) values ($1, lower('A')), ($2, null)`);
     expect(renamed?.split('& 281474976710655), $')).toHaveLength(3);
     expect(renamed).toMatch(/281474976710655\), \$2, null\)$/);
   });
 
-  test('a statement that names the number itself keeps it', () => {
+  test('a statement that sets the number itself keeps it', () => {
     const given = 'insert into "tenant_acme".events (xid, seq, data) values ($1, $2, null)';
     expect(rename(given)).toBe(given.replace('.events', '."events_102009" as "events"'));
   });
 
-  test('a statement over a table without a shard has no such names', () => {
+  test('a statement over a table without a shard is not rewritten', () => {
     expect(rename('select 1 from "tenant_acme".jobs, "tenant_acme".newer')).toBeUndefined();
   });
 });

@@ -46,7 +46,7 @@ describe('a snapshot', () => {
 });
 
 describe('the id of an event in a stream', () => {
-  it('says where its reader is', () => {
+  it('encodes the position of its reader', () => {
     fc.assert(
       fc.property(snapshots, snapshots, fc.bigInt(0n, 2n ** 62n), (seen, until, seq) => {
         expect(decodeStreamId(t1, encodeStreamId(t1, seen))).toEqual({ seen });
@@ -82,7 +82,7 @@ describe('the id of an event in a stream', () => {
     expect(decodeStreamId(t2, `${mark}.a~a~2`)).toBeUndefined();
   });
 
-  it('is refused when it is anything else', () => {
+  it('is refused in any other form', () => {
     fc.assert(fc.property(fc.string(), (text) => decodeStreamId(t1, text) === undefined));
     const good = encodeStreamId(t1, { xmin: 10n, xmax: 20n, xip: new Set([12n]) });
     for (const bad of [

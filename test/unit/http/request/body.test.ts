@@ -27,12 +27,12 @@ async function fewestTurnsOf(work: () => Promise<unknown>): Promise<number> {
   return fewest;
 }
 
-test('a large body is parsed in another turn than its request is served', async () => {
+test('a large body is parsed in another turn than the one in which its request is served', async () => {
   expect(await turnsOf(() => parseBytes(Buffer.from(JSON.stringify(large)), {}))).toBeGreaterThan(0);
   expect(await fewestTurnsOf(() => parseBytes(Buffer.from(JSON.stringify(small)), {}))).toBe(0);
 });
 
-test('a large payload is hashed in another turn than it is checked', async () => {
+test('a large payload is hashed in another turn than the one in which it is checked', async () => {
   const jobTypes = { has: () => true, checkPayload: (_: string, payload: unknown) => ({ ok: true, payload }) };
   const context = {
     tenant: { settings: {}, limits: [] },
@@ -50,7 +50,7 @@ test('a document is large from 64 KiB on', async () => {
   expect(await turnsOf(() => nextTurnIfLarge(65_535))).toBe(0);
 });
 
-test('the elements of a list are parsed when they are read, a large one in a turn of its own', async () => {
+test('the elements of a list are parsed when they are read, a large one in a separate turn', async () => {
   const jobs = [large, small, { list: ['\u0000'] }, [1, { deep: '"]}' }]];
   const body = (await parseBytes(Buffer.from(JSON.stringify({ jobs, atomic: true })), {
     partLimitBytes: 1_000_000,
@@ -65,7 +65,7 @@ test('the elements of a list are parsed when they are read, a large one in a tur
   expect(await fourth.read()).toEqual(jobs[3]);
 });
 
-test('a list element that is no JSON is a problem of the whole body', async () => {
+test('a list element that is not JSON is a problem of the whole body', async () => {
   const body = (await parseBytes(Buffer.from('{"jobs":[{"a":1},{"a":nope}]}'), { partLimitBytes: 1_000_000 })) as {
     jobs: JsonPart[];
   };

@@ -23,7 +23,7 @@ const oneLane: Bounds = { daemons: 2, targets: ['t', 't'], claims: 2, renewals, 
 /** A cancel at any moment. */
 const canceled: Bounds = { daemons: 1, targets: [null], claims: 2, renewals: 1, maxAttempts: 2, cancels: 1, time: 3 };
 
-describe('with every guard nothing is violated', () => {
+describe('with every guard no property is violated', () => {
   test.each([
     ['two jobs of one lease', oneLease],
     ['two daemons and a lane', oneLane],
@@ -36,7 +36,7 @@ describe('with every guard nothing is violated', () => {
   });
 });
 
-describe('a guard that is taken out is missed', () => {
+describe('without a guard a violation is found', () => {
   test.each<[keyof Guards, Bounds, string]>([
     ['leaseEndsWithItsJobs', oneLease, 'is RUNNING and its lease is not active'],
     ['trustBeforeStart', oneLease, 'starts on a lease that is over'],

@@ -24,7 +24,7 @@ describe('the hash of a request', () => {
     );
   });
 
-  it('depends on everything else, but not on the key', () => {
+  it('depends on every field except the key', () => {
     const base = hash({ payload: { a: [1, 2] } });
     expect(hash({ payload: { a: [1, 2] }, client_request_id: 'k' })).toBe(base);
     for (const other of [
@@ -37,7 +37,7 @@ describe('the hash of a request', () => {
     }
   });
 
-  it('is the same with a default that is written out; what earlier versions stored for it is known', () => {
+  it('is the same if a default is written out, and accepts the hash of earlier versions', () => {
     const plain = requestHashes(parse({ payload: {} }));
     expect(plain).toEqual({ requestHash: requestHash({ type: 'x', payload: {} }), earlierHash: undefined });
     for (const given of [
@@ -62,7 +62,7 @@ describe('the hash of a request', () => {
     expect(hash({ after: ['a', 'b'] })).not.toBe(after);
   });
 
-  it('is the same for one instant in two zones', () => {
+  it('is the same for one instant in two time zones', () => {
     expect(hash({ run_at: '2026-01-01T02:00:00+02:00' })).toBe(hash({ run_at: '2026-01-01T00:00:00Z' }));
   });
 });

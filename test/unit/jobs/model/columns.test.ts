@@ -37,7 +37,7 @@ test('the insert stores each column once', () => {
   expect(insertedColumns.length).toBe(new Set(insertedColumns).size);
 });
 
-test('a claim brings every column that requests set, except those of readers alone', () => {
+test('a claim returns every column that requests set, except those for readers only', () => {
   const readers: JobColumn[] = ['remote', 'webhookUrl', 'clientRequestId', 'requestHash', 'scheduleId', 'limitKeys'];
   const brought = words(returningClaimed);
   for (const column of requestColumns)

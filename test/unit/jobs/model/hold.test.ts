@@ -16,7 +16,7 @@ it.each([
   expect(describeHold(given)).toBe(text);
 });
 
-it('writes the time of a handler that has not stopped as all other times are written', () => {
+it('writes the time of an unresponsive handler in the format of all other times', () => {
   const stored = { kind: 'handler', since: '2026-01-02T09:00:01.25+00:00', handler: 'running' } as const;
   const running = { status: 'RUNNING', heldSince: null, error: null, hold: stored } as const;
   expect(holdOf(running)?.since).toBe('2026-01-02T09:00:01.25Z');

@@ -14,7 +14,7 @@ test('reads a traceparent, and nothing else', () => {
   expect(parseTraceparent(`00-${'0'.repeat(32)}-b7ad6b7169203331-01`)).toBeUndefined();
 });
 
-test("without an SDK the producer's traceparent is kept as it came, and a broken one is dropped", async () => {
+test("without an SDK the producer's traceparent is kept unchanged, and an invalid one is dropped", async () => {
   const about = { tenant: 'acme', type: 'demo.echo', count: 1 };
   expect(await withEnqueueSpan({ ...about, traceparent: header }, async (kept) => kept)).toBe(header);
   expect(await withEnqueueSpan({ ...about, traceparent: 'broken' }, async (kept) => kept)).toBeUndefined();

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { describeWaiting, never, unlessNever } from '../../../../server/jobs/model/waiting.ts';
 
-test('a job that no time wakes has no due time for callers', () => {
+test('a job that no time wakes is shown without a due time', () => {
   expect(unlessNever(never)).toBeNull();
   expect(unlessNever('9999-12-31T00:00:00.000000Z')).toBeNull();
   expect(unlessNever('2026-01-02T03:04:05.123456Z')).toBe('2026-01-02T03:04:05.123456Z');
@@ -15,7 +15,7 @@ test('a question is described by its title, never by its id', () => {
   expect(describeWaiting(waiting)).toBe('waits for a person to answer the question, asked in "ok", until then');
 });
 
-test('of many jobs it is said how many have not ended', () => {
+test('the description of many jobs says how many have not ended', () => {
   const children = { kind: 'children', step: 'all', jobs: 1200 } as const;
   expect(describeWaiting(children)).toBe('waits in "all" for its 1,200 children');
   expect(describeWaiting({ ...children, unfinished: 3 })).toBe('waits in "all" for 3 of its 1,200 children');

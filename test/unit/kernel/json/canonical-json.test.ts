@@ -21,7 +21,7 @@ it.each([
   expect(canonicalJson(value)).toBe(byReplacer(value));
 });
 
-it('does not depend on the order of fields, and leaves the value as it is', () => {
+it('does not depend on the order of fields, and does not change the value', () => {
   const value = { b: { y: 1, x: 2 }, a: 3 };
   expect(canonicalJson(value)).toBe(canonicalJson({ a: 3, b: { x: 2, y: 1 } }));
   expect(Object.keys(value)).toEqual(['b', 'a']);

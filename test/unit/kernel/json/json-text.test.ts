@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { JsonText, writeJson } from '../../../../server/kernel/json/json-text.ts';
 
-test('a text is written as it is, in its place', () => {
+test('writeJson writes a text unchanged, in its position', () => {
   const text = new JsonText('{"b": 1.0, "a": [ ]}');
   expect(writeJson(text)).toBe('{"b": 1.0, "a": [ ]}');
   expect(writeJson([text, { payload: text, last: 'x' }])).toBe(
@@ -10,18 +10,18 @@ test('a text is written as it is, in its place', () => {
   );
 });
 
-test('elsewhere it reads as the value', () => {
+test('elsewhere a text behaves like its value', () => {
   expect(JSON.stringify({ payload: new JsonText('{"b": 1.0}') })).toBe('{"payload":{"b":1}}');
 });
 
-test('a text inside of a value that is written while another is', () => {
+test('a nested writeJson keeps its texts apart from those of the outer one', () => {
   const inner = { toJSON: () => writeJson({ deep: new JsonText('[1]') }) };
   expect(writeJson({ first: new JsonText('1'), inner, last: new JsonText('2') })).toBe(
     '{"first":1,"inner":"{\\"deep\\":[1]}","last":2}',
   );
 });
 
-test('what fails leaves nothing behind', () => {
+test('a writeJson that fails has no effect on the next one', () => {
   const bad = {
     toJSON: () => {
       throw new Error('no');
@@ -31,7 +31,7 @@ test('what fails leaves nothing behind', () => {
   expect(JSON.stringify(new JsonText('[ 1 ]'))).toBe('[1]');
 });
 
-test('whatever the value, it is the text of JSON.stringify', () => {
+test('for any value the result equals that of JSON.stringify', () => {
   fc.assert(
     fc.property(fc.dictionary(fc.string(), fc.jsonValue()), fc.jsonValue(), (around, value) => {
       const text = JSON.stringify(value);

@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findJsonViolation } from '../../../../server/kernel/json/json-violations.ts';
 
-describe('findJsonFault', () => {
-  it('finds nothing in JSON without NUL, half characters or __proto__', () => {
+describe('findJsonViolation', () => {
+  it('finds nothing in JSON without NUL, lone surrogates or __proto__', () => {
     fc.assert(
       fc.property(fc.jsonValue({ stringUnit: 'grapheme' }), (value) => {
         const text = JSON.stringify(value);
@@ -13,7 +13,7 @@ describe('findJsonFault', () => {
     );
   });
 
-  it('finds a NUL wherever it is put', () => {
+  it('finds a NUL at any position', () => {
     fc.assert(
       fc.property(fc.array(fc.oneof(fc.nat(3), fc.stringMatching(/^[a-z]{1,5}$/)), { maxLength: 50 }), (path) => {
         const value = path.reduceRight<unknown>(

@@ -77,12 +77,12 @@ test.each([
   ['another space', `[${list}\u00a0,1]`],
   ['another space before a name', `{\u00a0"a":${list}}`],
   ['a line end in a string', `[${list},"\n"]`],
-])('no JSON: %s', async (_, text) => {
+])('refuses text that is not JSON: %s', async (_, text) => {
   expect(readAtOnce(text)).toHaveProperty('error');
   await expectSame(text);
 });
 
-test('any value, cut or changed anywhere, is read as JSON.parse reads it', async () => {
+test('any value, cut or changed anywhere, is parsed as by JSON.parse', async () => {
   const padded = fc
     .jsonValue()
     .map((value) => JSON.stringify([value, { a: value, [long]: value, b: [value, long] }, long]));

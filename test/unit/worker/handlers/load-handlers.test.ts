@@ -53,6 +53,6 @@ test.each([
   await expect(loadHandlers(await write(files as Record<string, string>))).rejects.toThrow(message);
 });
 
-test('a path that is not there is named', async () => {
+test('a missing path is named', async () => {
   await expect(loadHandlers('./nowhere.ts', '/tmp')).rejects.toThrow('HANDLERS=./nowhere.ts: there is no such file');
 });

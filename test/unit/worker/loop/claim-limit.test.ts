@@ -38,7 +38,7 @@ test('without other daemons there is no limit', () => {
   expect(limit.get(0)).toBeLessThan(10);
 });
 
-test('jobs that wait for something else may be held by the hundreds: the limit doubles while the event loop is idle', () => {
+test('hundreds of jobs that wait for I/O may be held: the limit doubles while the event loop is idle', () => {
   const { limit, state } = createLimit();
   let held = 0;
   let steps = 0;
@@ -62,14 +62,14 @@ test.each([
   ['of 20 ms', 20, 4, 8],
   ['of a second', 1000, 1, 2],
   ['of a hundredth of a millisecond', 0.01, 6000, 6000],
-])('jobs that compute %s: those that are held start within 150 ms or so', (_what, jobMs, min, max) => {
+])('jobs that compute %s: held jobs start within about 150 ms', (_what, jobMs, min, max) => {
   for (const allowed of [runRounds(jobMs), runRounds(jobMs, { idleMs: 200 })]) {
     expect(allowed).toBeGreaterThanOrEqual(min);
     expect(allowed).toBeLessThanOrEqual(max);
   }
 });
 
-test('jobs that compute after they have waited are not held in larger numbers', () => {
+test('jobs that compute after a wait are not held in larger numbers', () => {
   const { limit, state } = createLimit();
   for (let round = 0; round < 5; round++) {
     state.busy = 1;
@@ -79,7 +79,7 @@ test('jobs that compute after they have waited are not held in larger numbers', 
   }
 });
 
-test('a daemon that was slow for a moment holds less, and more again once it is not', () => {
+test('a daemon that was briefly slow holds fewer jobs, and later more again', () => {
   const { limit, state } = createLimit();
   limit.started(1000);
   state.now += 1000;

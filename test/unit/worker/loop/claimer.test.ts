@@ -82,15 +82,15 @@ test('nothing is claimed before the first wake-up', async () => {
   expect(claims).toMatchObject({ isBusy: true, requested: 10, mayHaveWork: false, isDrained: false });
 });
 
-describe('one at a time', () => {
-  test('while nothing is known of a line', async () => {
+describe('one claim at a time', () => {
+  test('before the first full claim', async () => {
     const { sent, wake } = setUp();
     await wake();
     await wake();
     expect(sent).toHaveLength(1);
   });
 
-  test('a claim that came out short ends it, and nothing waits then', async () => {
+  test('after a short claim, which drains the backlog', async () => {
     const { claims, sent, wake, seen } = setUp();
     await wake();
     await sent[0]!.answer(9);
@@ -111,8 +111,8 @@ describe('one at a time', () => {
   });
 });
 
-describe('two at a time', () => {
-  test('once a claim took all that it asked for, and no more than two', async () => {
+describe('two claims at a time', () => {
+  test('after a full claim, and never more than two', async () => {
     const { claims, sent, wake } = setUp();
     await wake();
     await sent[0]!.answer(10);
@@ -124,7 +124,7 @@ describe('two at a time', () => {
     expect(sent).toHaveLength(4);
   });
 
-  test('until one comes out short', async () => {
+  test('until one comes back short', async () => {
     const { claims, sent, wake } = setUp();
     await wake();
     await sent[0]!.answer(10);
@@ -136,7 +136,7 @@ describe('two at a time', () => {
     expect(sent).toHaveLength(3);
   });
 
-  test('a full one behind a short one goes on', async () => {
+  test('a full claim after a short one continues', async () => {
     const { claims, sent, wake } = setUp();
     await wake();
     await sent[0]!.answer(10);
@@ -147,7 +147,7 @@ describe('two at a time', () => {
   });
 });
 
-test('a short answer to a claim that was sent before a full one came does not end the line', async () => {
+test('a short answer to a claim that was sent before a full one came back does not end the claims', async () => {
   let room = 10;
   const { claims, sent, wake, seen } = setUp(() => room);
   await wake();
@@ -160,7 +160,7 @@ test('a short answer to a claim that was sent before a full one came does not en
 });
 
 describe('without room', () => {
-  test('it is recorded that work waits', async () => {
+  test('the claimer remembers that work waits', async () => {
     let room = 0;
     const { claims, sent, send, wake, seen } = setUp(() => room);
     await wake();
@@ -172,7 +172,7 @@ describe('without room', () => {
     expect(claims.requested).toBe(10);
   });
 
-  test('beside a claim under way it is not: its answer makes room', async () => {
+  test('the answer of a claim in flight makes room first', async () => {
     let room = 5;
     const { sent, wake, seen } = setUp(() => room);
     await wake();
@@ -187,7 +187,7 @@ describe('without room', () => {
   });
 });
 
-test('a claim that fails is tried again after a delay, not at once', async () => {
+test('a claim that fails is retried after a delay', async () => {
   const { claims, sent, send, wake, seen } = setUp();
   await wake();
   await sent[0]!.fail(new Error('refused'));

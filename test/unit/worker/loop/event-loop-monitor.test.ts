@@ -9,7 +9,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-test('it watches while jobs run and for a while after something was asked, and sleeps otherwise', async () => {
+test('it measures while jobs run and for a while after a request, and stops otherwise', async () => {
   let running = false;
   const onDelay = vi.fn();
   const onBlocked = vi.fn();
@@ -38,7 +38,7 @@ test('it watches while jobs run and for a while after something was asked, and s
   expect(vi.getTimerCount()).toBe(0);
 });
 
-test('what it says of a blocked loop names the types that ran, also those that have ended by then', async () => {
+test('the warning of a blocked loop names the types that ran, including those that have ended', async () => {
   vi.useRealTimers();
   const warn = vi.fn();
   const watch = new EventLoopMonitor({

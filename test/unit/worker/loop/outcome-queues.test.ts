@@ -29,7 +29,7 @@ test('outcomes that are ready together are written together', () => {
   expect(batchesOf(Array.from({ length: 300 }, () => textOf(800)))).toEqual([300]);
 });
 
-test('large results are written in several statements, one that is too large for any alone', () => {
+test('large results are written in several statements, and a very large one alone', () => {
   expect(batchesOf(Array.from({ length: 5 }, () => textOf(100_000)))).toEqual([2, 2, 1]);
   expect(batchesOf([textOf(1_000_000), textOf(10), textOf(1_000_000)])).toEqual([1, 1, 1]);
 });

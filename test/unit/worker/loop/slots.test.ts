@@ -7,7 +7,7 @@ function tenant(key: string, notified: string[] = []): SlotWaiter {
   return { key, onSlotFree: () => notified.push(key) };
 }
 
-test('a tenant alone takes all there is, up to its own limit', () => {
+test('a single tenant takes all slots, up to its own limit', () => {
   const slots = new Slots(10);
   expect(slots.take(tenant('a'), 4)).toBe(4);
   // The limit counts what it has already.
@@ -33,7 +33,7 @@ test('a share is rounded up, so that the last slot is taken too', () => {
   expect(slots.take(tenant('a'), 100)).toBe(1);
 });
 
-test('who gets nothing waits; who gets something waits no longer', () => {
+test('a tenant that gets no slot waits, and a tenant that gets one stops waiting', () => {
   const slots = new Slots(2);
   expect(slots.take(tenant('a'), 2)).toBe(2);
   expect(slots.otherWaiters('a')).toBe(0);
@@ -54,7 +54,7 @@ test('a tenant does not compete with itself', () => {
   expect([slots.otherWaiters('a'), slots.otherWaiters('b')]).toEqual([0, 1]);
 });
 
-test('a freed slot is notified to all that wait, first to the one that runs least', () => {
+test('a freed slot is offered to all waiting tenants, first to the one with the fewest running jobs', () => {
   const slots = new Slots(6);
   const notified: string[] = [];
   slots.take(tenant('busy'), 3);
@@ -69,7 +69,7 @@ test('a freed slot is notified to all that wait, first to the one that runs leas
   expect(notified.slice(3)).toEqual(['idle', 'busy']);
 });
 
-test('who has what it asked for is not notified', () => {
+test('a tenant that got all its slots is not notified', () => {
   const slots = new Slots(2);
   const notified: string[] = [];
   slots.take(tenant('a', notified), 1);
@@ -78,7 +78,7 @@ test('who has what it asked for is not notified', () => {
   expect(notified).toEqual([]);
 });
 
-test('a release of nothing notifies no waiter', () => {
+test('a release of no slots notifies no waiter', () => {
   const slots = new Slots(1);
   const notified: string[] = [];
   slots.take(tenant('a'), 1);
@@ -87,7 +87,7 @@ test('a release of nothing notifies no waiter', () => {
   expect([notified, slots.used]).toEqual([[], 1]);
 });
 
-test('to ask what is free changes nothing', () => {
+test('reading the number of free slots changes nothing', () => {
   const slots = new Slots(4);
   slots.take(tenant('a'), 2);
   slots.wait(tenant('b'));
@@ -101,7 +101,7 @@ test('to ask what is free changes nothing', () => {
   expect([slots.otherWaiters('a'), slots.otherWaiters('b')]).toEqual([1, 0]);
 });
 
-test('a limit below what already runs gives nothing, and takes nothing back', () => {
+test('a limit below the number of running jobs gives no slot and takes none back', () => {
   const slots = new Slots(4);
   slots.take(tenant('a'), 3);
   expect(slots.freeFor('a', 1)).toBe(0);
@@ -109,7 +109,7 @@ test('a limit below what already runs gives nothing, and takes nothing back', ()
   expect(slots.runningOf('a')).toBe(3);
 });
 
-test('what was released can be taken again', () => {
+test('released slots can be taken again', () => {
   const slots = new Slots(3);
   slots.take(tenant('a'), 3);
   slots.release('a', 2);
@@ -119,7 +119,7 @@ test('what was released can be taken again', () => {
   expect(slots.take(tenant('b'), 100)).toBe(3);
 });
 
-test('the last slots are for tenants that run nothing, one for each', () => {
+test('the last slots are for tenants without running jobs, one for each', () => {
   const slots = new Slots(256, { reservedShare: 0.125 });
   slots.tenants = 100;
   expect(slots.take(tenant('a'), 200)).toBe(200);
@@ -131,7 +131,7 @@ test('the last slots are for tenants that run nothing, one for each', () => {
   expect(slots.used).toBe(256);
 });
 
-test('a tenant that already runs something does not touch the reserve, and refills it first', () => {
+test('a tenant with running jobs does not use the reserve, and refills it first', () => {
   const slots = new Slots(16, { reservedShare: 0.125 });
   slots.tenants = 10;
   slots.take(tenant('a'), 14);
@@ -143,7 +143,7 @@ test('a tenant that already runs something does not touch the reserve, and refil
   expect([slots.freeFor('a', 100), slots.freeFor('b', 100), slots.freeFor('c', 100)]).toEqual([1, 1, 1]);
 });
 
-test('nothing is kept free for tenants that are not there', () => {
+test('no slot is reserved for tenants that do not exist', () => {
   const slots = new Slots(16, { reservedShare: 0.5 });
   slots.tenants = 1;
   expect(slots.take(tenant('a'), 100)).toBe(16);
@@ -155,7 +155,7 @@ test('nothing is kept free for tenants that are not there', () => {
   expect([slots.freeFor('a', 100), slots.freeFor('b', 100), slots.freeFor('c', 100)]).toEqual([0, 0, 1]);
 });
 
-test('a tenant that left no longer has a slot kept for it, and those that wait are notified', () => {
+test('a tenant that left has no reserved slot any more, and waiting tenants are notified', () => {
   const slots = new Slots(4, { reservedShare: 0.5 });
   const notified: string[] = [];
   slots.tenants = 2;
@@ -167,7 +167,7 @@ test('a tenant that left no longer has a slot kept for it, and those that wait a
   expect(slots.take(a, 100)).toBe(1);
 });
 
-test('the first job comes within the limit of its tenant, and the only slot of a daemon is not reserved', () => {
+test('the first job respects the limit of its tenant, and the only slot of a daemon is not reserved', () => {
   const slots = new Slots(4, { reservedShare: 0.5 });
   slots.tenants = 10;
   expect(slots.take(tenant('closed'), 0)).toBe(0);
@@ -176,7 +176,7 @@ test('the first job comes within the limit of its tenant, and the only slot of a
   expect(single.take(tenant('a'), 100)).toBe(1);
 });
 
-test('a tenant that runs nothing starts with its share of what is not reserved, not with one job', () => {
+test('a tenant without running jobs starts with its share of the unreserved slots, not with one job', () => {
   const slots = new Slots(20, { reservedShare: 0.1 });
   slots.tenants = 10;
   slots.wait(tenant('b'));
