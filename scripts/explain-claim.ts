@@ -13,7 +13,7 @@ import { claimJobs } from '../server/jobs/claim/claim.ts';
 import type { JobFilter } from '../server/jobs/read/filter.ts';
 import { listJobs } from '../server/jobs/read/read-jobs.ts';
 import { createLogger } from '../server/kernel/logger.ts';
-import { createTenant } from '../server/tenants/provision.ts';
+import { createTenant } from '../server/tenants/create-tenant.ts';
 
 const logger = createLogger('silent');
 const heldLanes = 1000;

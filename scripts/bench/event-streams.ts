@@ -14,7 +14,7 @@ import { HttpServer } from '../../server/http/server.ts';
 import { loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 import { KeyVerifier } from '../../server/tenants/api-keys/verifier.ts';
-import { createTenant } from '../../server/tenants/provision.ts';
+import { createTenant } from '../../server/tenants/create-tenant.ts';
 import { TenantRegistry } from '../../server/tenants/registry.ts';
 import { verifyTenant } from '../../server/verify/verify-tenant.ts';
 

@@ -11,8 +11,8 @@ import { enqueue } from '../../server/jobs/enqueue/enqueue.ts';
 import { finishAttempts } from '../../server/jobs/finish/finish.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 import { rollUpOnce } from '../../server/stats/roll-up.ts';
-import { deleteTenant, requestTenantDeletion } from '../../server/tenants/delete.ts';
-import { createTenant } from '../../server/tenants/provision.ts';
+import { createTenant } from '../../server/tenants/create-tenant.ts';
+import { deleteTenant, requestTenantDeletion } from '../../server/tenants/delete-tenant.ts';
 
 const [url] = process.argv.slice(2);
 if (url === undefined) throw new Error('say which database: npm run bench:cost -- postgres://…');

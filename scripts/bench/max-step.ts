@@ -9,7 +9,7 @@ import { Database } from '../../server/database/database.ts';
 import { startEmbeddedPostgres } from '../../server/embedded-postgres/start.ts';
 import { loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
-import { createTenant } from '../../server/tenants/provision.ts';
+import { createTenant } from '../../server/tenants/create-tenant.ts';
 import { defineJob } from '../../server/worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../../server/worker/handlers/handler-registry.ts';
 import { ThreadPool } from '../../server/worker/threads/thread-pool.ts';

@@ -11,7 +11,7 @@ import { migrateControl } from '../../server/database/migrations/migrate.ts';
 import { startEmbeddedPostgres } from '../../server/embedded-postgres/start.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 import { createApiKey } from '../../server/tenants/api-keys/key-store.ts';
-import { createTenant } from '../../server/tenants/provision.ts';
+import { createTenant } from '../../server/tenants/create-tenant.ts';
 import { startApi } from './pages-api.ts';
 import { fillScale } from './pages-data.ts';
 import { requestsOfPages } from './pages-requests.ts';

@@ -10,7 +10,7 @@ import { createLogger } from '../../server/kernel/logger.ts';
 import { readCounts, readOldestSeconds, readSnapshot } from '../../server/stats/read-counts.ts';
 import { rollUpOnce } from '../../server/stats/roll-up.ts';
 import { metricNames, readTimeseries } from '../../server/stats/timeseries.ts';
-import { createTenant } from '../../server/tenants/provision.ts';
+import { createTenant } from '../../server/tenants/create-tenant.ts';
 
 const jobs = Number(process.argv[2] ?? 1_000_000);
 const logger = createLogger('error');

@@ -17,7 +17,7 @@ import { ClaimWaiters } from '../scheduler/claim-waiters.ts';
 import { ScheduleTicker } from '../schedules/schedule-ticker.ts';
 import { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import { Heartbeat } from '../worker/heartbeat/heartbeat.ts';
-import { observeHeartbeat } from '../worker/loop/observe.ts';
+import { observeHeartbeat } from '../worker/loop/loop-observer.ts';
 import { WorkerPool } from '../worker/loop/worker-pool.ts';
 import type { ApiParts } from './create-api.ts';
 import type { DaemonContext } from './daemon-context.ts';

@@ -8,7 +8,7 @@ import { createLogger } from '../kernel/logger.ts';
 import { scopes } from '../tenants/api-keys/key.ts';
 import { createApiKey } from '../tenants/api-keys/key-store.ts';
 import { KeyVerifier } from '../tenants/api-keys/verifier.ts';
-import { createTenant } from '../tenants/provision.ts';
+import { createTenant } from '../tenants/create-tenant.ts';
 import { findTenant } from '../tenants/tenant-store.ts';
 import type { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
 

@@ -1,7 +1,7 @@
 // The tenants of an embedded Leasehold: the functions of /api/admin/tenants as calls.
 import type { Daemon } from '../daemon/daemon.ts';
 import { Problem } from '../kernel/errors.ts';
-import { createTenant } from '../tenants/provision.ts';
+import { createTenant } from '../tenants/create-tenant.ts';
 import { findTenant, readAllTenants, updateTenantSettings } from '../tenants/tenant-store.ts';
 import type { TenantInfo, TenantOptions, Tenants } from './api.ts';
 

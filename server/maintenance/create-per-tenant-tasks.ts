@@ -4,7 +4,7 @@ import type { EventListeners } from '../events/log/event-listeners.ts';
 import type { ReportSetAside } from '../events/log/set-aside.ts';
 import { sealEvents } from '../events/seals/seal.ts';
 import { runOperationsOnce } from '../jobs/actions/run-bulk-operations.ts';
-import { queueDueJobs } from '../jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../jobs/finish/due-jobs.ts';
 import { cancelChildren } from '../jobs/flows/cancel-children.ts';
 import { followDependencies } from '../jobs/flows/follow-dependencies.ts';
 import { deliverEvents } from '../jobs/received/deliver-events.ts';

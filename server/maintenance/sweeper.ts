@@ -2,8 +2,8 @@
 // has ended, and repairs orphans and lanes without a head. Every daemon may run it; nothing is swept twice.
 import type { Database } from '../database/database.ts';
 import { isDatabaseLost } from '../database/sql-errors.ts';
+import { expireUnstartedJobs, repairOrphans } from '../jobs/finish/due-jobs.ts';
 import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/finish/recover.ts';
-import { expireUnstartedJobs, repairOrphans } from '../jobs/finish/waiting-jobs.ts';
 import { concludeOverdueCanaries } from '../jobs/lanes/conclude-canaries.ts';
 import { findHeadlessLanes, lockTargets, promote } from '../jobs/lanes/lane.ts';
 import { resumeDueTargets } from '../jobs/lanes/target.ts';

@@ -10,10 +10,10 @@ import { applyTransition } from '../jobs/transition.ts';
 import { monotonicMs } from '../kernel/clock.ts';
 import { Problem, problem } from '../kernel/errors.ts';
 import { newId } from '../kernel/ids.ts';
+import { type Lease, type SchedulerJob, toState } from './api-names.ts';
 import { CapacityLedger, describeShortage, retryAfterSeconds, type Shortage } from './capacity.ts';
-import { type Lease, type SchedulerJob, toState } from './dialect.ts';
-import { getSchedulerJob } from './read.ts';
-import { extendClaim, lost, notYours } from './status.ts';
+import { getSchedulerJob } from './read-worker-jobs.ts';
+import { extendClaim, lost, notYours } from './report-status.ts';
 import { findLease, insertRemoteLease } from './worker-lease.ts';
 
 export interface LeaseRequest {

@@ -12,7 +12,7 @@ import type { BudgetRules } from '../jobs/model/job-budget.ts';
 import { isBudgetError } from '../jobs/model/job-errors.ts';
 import { type Waiting, type WaitKind, waitKinds } from '../jobs/model/waiting.ts';
 import { invalidFields } from '../kernel/fields.ts';
-import { getSchedulerJob } from './read.ts';
+import { getSchedulerJob } from './read-worker-jobs.ts';
 import { getOwnLease, type LeaseHolder, leaseOver } from './worker-lease.ts';
 
 export interface Suspension extends LeaseHolder {

@@ -3,8 +3,8 @@
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { isHeld } from '../jobs/claim/lease.ts';
-import type { Lease, SchedulerJob } from './dialect.ts';
-import { getSchedulerJob } from './read.ts';
+import type { Lease, SchedulerJob } from './api-names.ts';
+import { getSchedulerJob } from './read-worker-jobs.ts';
 import { getOwnLease, type LeaseHolder, leaseOver } from './worker-lease.ts';
 
 /** Runs a fenced write of the holder. `write` returns undefined if the lease no longer owns the job. */

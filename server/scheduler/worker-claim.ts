@@ -10,9 +10,9 @@ import { claimantOf } from '../jobs/limits/limit-keys.ts';
 import { monotonicMs } from '../kernel/clock.ts';
 import { newId } from '../kernel/ids.ts';
 import type { Tenant } from '../tenants/tenant.ts';
+import type { SchedulerJob } from './api-names.ts';
 import type { ClaimWaiters } from './claim-waiters.ts';
-import type { SchedulerJob } from './dialect.ts';
-import { readSchedulerJobs } from './read.ts';
+import { readSchedulerJobs } from './read-worker-jobs.ts';
 
 export interface WorkerClaim {
   /** The API key of the request. */

@@ -13,8 +13,8 @@ import {
   type LeaseState,
   type SchedulerJob,
   toPercent,
-} from './dialect.ts';
-import { getSchedulerJob } from './read.ts';
+} from './api-names.ts';
+import { getSchedulerJob } from './read-worker-jobs.ts';
 
 interface LeaseRow {
   id: string;

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { Daemon } from '../../server/daemon/daemon.ts';
 import { freePort } from '../../server/embedded-postgres/cluster.ts';
-import { pauseJob } from '../../server/jobs/actions/stop.ts';
+import { pauseJob } from '../../server/jobs/actions/pause-and-cancel.ts';
 import { createApiKey } from '../../server/tenants/api-keys/key-store.ts';
 import { updateTenantSettings } from '../../server/tenants/tenant-store.ts';
 import { defineJob } from '../../server/worker/handlers/define-job.ts';

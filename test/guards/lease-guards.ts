@@ -183,7 +183,7 @@ export const leaseGuards: readonly Guard[] = [
         replace: '(error: unknown): WriteCheckResult => ({ ...failure(error), ok: true }),',
       },
     ],
-    tests: ['test/integration/http/service.test.ts'],
+    tests: ['test/integration/http/server.test.ts'],
     scenario: 'a9',
   },
   {
@@ -229,7 +229,7 @@ export const leaseGuards: readonly Guard[] = [
   {
     name: 'jobs without a lease are found by the sweep',
     prevents: 'a job whose lease is missing stays RUNNING for ever',
-    file: 'server/jobs/finish/waiting-jobs.ts',
+    file: 'server/jobs/finish/due-jobs.ts',
     edits: [
       {
         search: `array(select j.id from j where \${hasNoLease(tenant)}) as unleased`,
@@ -249,7 +249,9 @@ export const leaseGuards: readonly Guard[] = [
     name: 'an unused lease is for its request',
     prevents: 'the server gives the lease of one slot of a remote worker to another',
     file: 'server/scheduler/request-lease.ts',
-    edits: [{ search: 'is not distinct from :requestId::text)', replace: 'is not distinct from :requestId::text or true)' }],
+    edits: [
+      { search: 'is not distinct from :requestId::text)', replace: 'is not distinct from :requestId::text or true)' },
+    ],
     tests: ['test/integration/scheduler/leases.test.ts'],
   },
 ];

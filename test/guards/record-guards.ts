@@ -9,14 +9,14 @@ export const recordGuards: readonly Guard[] = [
     edits: [
       { search: '  row.id ??= newId();\n', replace: '  row.id ??= newId();\n  row.clientRequestId = undefined;\n' },
     ],
-    tests: ['test/integration/http/resources/job-creation.test.ts'],
+    tests: ['test/integration/http/resources/jobs/create-jobs.test.ts'],
   },
   {
     name: 'idempotency conflicts',
     prevents: 'another request with the same key is answered with a job that it did not ask for',
     file: 'server/jobs/enqueue/enqueue.ts',
     edits: [{ search: `isSameRequest(newJobs[n], job) ? 'replayed' : 'conflict'`, replace: `'replayed'` }],
-    tests: ['test/integration/http/resources/job-creation.test.ts'],
+    tests: ['test/integration/http/resources/jobs/create-jobs.test.ts'],
   },
   {
     name: 'events of transactions that commit late',
@@ -104,7 +104,7 @@ export const recordGuards: readonly Guard[] = [
         replace: `role \${role === ownRole ? 'none' : 'none'}\``,
       },
     ],
-    tests: ['test/integration/database/tenant-roles.test.ts'],
+    tests: ['test/integration/database/connections/tenant-roles.test.ts'],
   },
   {
     name: 'one answer counts',
@@ -135,6 +135,6 @@ export const recordGuards: readonly Guard[] = [
     prevents: 'a job is left alone because the database refused a write for a moment',
     file: 'server/jobs/actions/run-bulk-operations.ts',
     edits: [{ search: ' && !isTransient(error) && !isWriteError(error);', replace: ';' }],
-    tests: ['test/integration/http/resources/operations.test.ts'],
+    tests: ['test/integration/http/resources/jobs/operations.test.ts'],
   },
 ];

@@ -1,6 +1,6 @@
 // Jobs that wait for others, without a daemon: `const { follow, family, suspend } = flowsOf(context)`.
 import { expect } from 'vitest';
-import { queueDueJobs } from '../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../server/jobs/finish/due-jobs.ts';
 import type { Dependency } from '../../server/jobs/flows/dependencies.ts';
 import { openChildren } from '../../server/jobs/flows/fenced-children.ts';
 import { followDependencies } from '../../server/jobs/flows/follow-dependencies.ts';

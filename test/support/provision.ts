@@ -1,6 +1,6 @@
 // A tenant for tests, and the URL of a database on the run's server.
 import type { Database } from '../../server/database/database.ts';
-import { createTenant } from '../../server/tenants/provision.ts';
+import { createTenant } from '../../server/tenants/create-tenant.ts';
 import type { Tenant } from '../../server/tenants/tenant.ts';
 
 /** The tenant that a clone of the tenant template has from the start. */

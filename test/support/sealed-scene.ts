@@ -2,8 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'vitest';
 import type { Database } from '../../server/database/database.ts';
+import { pauseJob } from '../../server/jobs/actions/pause-and-cancel.ts';
 import { resolveJob } from '../../server/jobs/actions/resume.ts';
-import { pauseJob } from '../../server/jobs/actions/stop.ts';
 import type { Job } from '../../server/jobs/model/job.ts';
 import { type Verification, verifyTenant } from '../../server/verify/verify-tenant.ts';
 import { addJob, claim, finish } from './jobs.ts';

@@ -10,7 +10,7 @@ import { sealEvents } from '../../../dist/events/seals/seal.js';
 import { enqueue } from '../../../dist/jobs/enqueue/enqueue.js';
 import { createLogger } from '../../../dist/kernel/logger.js';
 import { rollUpOnce } from '../../../dist/stats/roll-up.js';
-import { createTenant } from '../../../dist/tenants/provision.js';
+import { createTenant } from '../../../dist/tenants/create-tenant.js';
 import { activateTenant, suspendTenant } from '../../../dist/tenants/tenant-store.js';
 import { createDeliveries } from '../../../dist/webhooks/outbox.js';
 import { postgresCpuMs, postmasterOf } from '../rest/load.mjs';

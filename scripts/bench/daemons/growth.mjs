@@ -12,7 +12,7 @@ import { migrateControl } from '../../../dist/database/migrations/migrate.js';
 import { parsePosition } from '../../../dist/events/log/position.js';
 import { enqueue } from '../../../dist/jobs/enqueue/enqueue.js';
 import { createLogger } from '../../../dist/kernel/logger.js';
-import { createTenant } from '../../../dist/tenants/provision.js';
+import { createTenant } from '../../../dist/tenants/create-tenant.js';
 import { postgresCpuMs, postmasterOf, round } from '../rest/load.mjs';
 import { dropEverything, startDaemon } from './daemons.mjs';
 

@@ -1,8 +1,8 @@
 // leasehold tenants …: create, list, show, settings, suspend, activate, delete.
 import type { Command } from 'commander';
 import { invalidFields } from '../../kernel/fields.ts';
-import { deleteTenant, requestTenantDeletion } from '../../tenants/delete.ts';
-import { createTenant } from '../../tenants/provision.ts';
+import { createTenant } from '../../tenants/create-tenant.ts';
+import { deleteTenant, requestTenantDeletion } from '../../tenants/delete-tenant.ts';
 import type { Tenant, TenantSettings } from '../../tenants/tenant.ts';
 import {
   activateTenant,

@@ -4,8 +4,14 @@ import express, { type Request, type Response, Router } from 'express';
 import { rateLimit } from 'express-rate-limit';
 import type { Database } from '../../database/database.ts';
 import { answerQuestion, requireQuestion } from '../../jobs/questions/answer.ts';
-import { findLink, isSigned, type LinkState, type QuestionLink, tenantIdOf } from '../../jobs/questions/links.ts';
 import type { Question } from '../../jobs/questions/question.ts';
+import {
+  findLink,
+  isSigned,
+  type LinkState,
+  type QuestionLink,
+  tenantIdOf,
+} from '../../jobs/questions/question-links.ts';
 import { Problem } from '../../kernel/errors.ts';
 import type { FieldError } from '../../kernel/fields.ts';
 import { findJsonViolation } from '../../kernel/json/json-violations.ts';

@@ -2,7 +2,7 @@
 import type { Request } from 'express';
 import { z } from 'zod';
 import { requireQuestion } from '../../jobs/questions/answer.ts';
-import { createLink, listLinks, revokeLink } from '../../jobs/questions/links.ts';
+import { createLink, listLinks, revokeLink } from '../../jobs/questions/question-links.ts';
 import type { Config } from '../../kernel/config.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isUuid, nameField } from '../../kernel/fields.ts';

@@ -2,10 +2,10 @@
 import { z } from 'zod';
 import { statuses } from '../../jobs/model/states.ts';
 import { readZombies, type Zombie } from '../../stats/attention.ts';
+import { readTenantWorkers } from '../../stats/lease-holders.ts';
 import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../stats/read-counts.ts';
 import { rollUpNow } from '../../stats/roll-up.ts';
 import { metricNames, readTimeseries } from '../../stats/timeseries.ts';
-import { readTenantWorkers } from '../../stats/workers.ts';
 import { present } from '../present.ts';
 import { integerQuery, paged, pageOf, pageQuery, pageSchema } from '../request/paging.ts';
 import { RouteGroup } from '../route.ts';

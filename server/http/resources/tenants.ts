@@ -2,9 +2,9 @@
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import type { Config } from '../../kernel/config.ts';
-import { deleteTenant, requestTenantDeletion } from '../../tenants/delete.ts';
+import { createTenant } from '../../tenants/create-tenant.ts';
+import { deleteTenant, requestTenantDeletion } from '../../tenants/delete-tenant.ts';
 import { effectiveSettings } from '../../tenants/effective-settings.ts';
-import { createTenant } from '../../tenants/provision.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import { type Tenant, tenantSettings, tenantStatuses } from '../../tenants/tenant.ts';
 import {

@@ -17,9 +17,9 @@ import { pageOfHeldIds, pageOfIds } from '../read/page-of-ids.ts';
 import { findJob } from '../read/read-jobs.ts';
 import { type CanaryState, eligible, type Operation, operationActor } from './bulk-operations.ts';
 import { lastEvent } from './job-action.ts';
+import { cancelJob } from './pause-and-cancel.ts';
 import { resumeJob } from './resume.ts';
 import { resumeAsCanary } from './start-canary.ts';
-import { cancelJob } from './stop.ts';
 
 const batchSize = 50;
 // Far longer than a batch lasts, and short enough that another daemon soon continues the operation of a dead one.

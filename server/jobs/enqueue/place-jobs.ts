@@ -3,7 +3,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement } from '../../database/sql.ts';
 import { newId } from '../../kernel/ids.ts';
-import { queueDueJobsOf } from '../finish/waiting-jobs.ts';
+import { queueDueJobsOf } from '../finish/due-jobs.ts';
 import { toWaiting } from '../flows/dependencies.ts';
 import { firstByPriority, openLanes } from '../lanes/lane.ts';
 import { defaultOf, requestColumns } from '../model/columns.ts';

@@ -5,7 +5,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { Problem } from '../../kernel/errors.ts';
-import { cancelJob } from '../actions/stop.ts';
+import { cancelJob } from '../actions/pause-and-cancel.ts';
 import { endOpenPhases } from '../attempt/phases.ts';
 import type { Job } from '../model/job.ts';
 import { allows } from '../model/states.ts';

@@ -9,7 +9,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { withLog } from '../../events/log/transaction-ids.ts';
-import { wakeJobs } from '../finish/waiting-jobs.ts';
+import { wakeJobs } from '../finish/due-jobs.ts';
 import { distinctTargets, lockTargets } from '../lanes/lane.ts';
 import { type Status, statusIn, terminalStatuses } from '../model/states.ts';
 import { keysOf } from './receive-event.ts';

@@ -13,7 +13,7 @@ import { findJob } from '../../jobs/read/read-jobs.ts';
 import { newId } from '../../kernel/ids.ts';
 import { maxTimerMs } from '../../kernel/limits.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
-import type { LoopObserver } from '../loop/observe.ts';
+import type { LoopObserver } from '../loop/loop-observer.ts';
 import type { WorkerContext } from '../worker-context.ts';
 import type { Attempt, UnresponsiveEnd } from './attempt.ts';
 

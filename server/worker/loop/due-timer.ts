@@ -1,6 +1,6 @@
 // Queues the tenant's PENDING jobs when they are due. One timer, set for the earliest.
 import type { Database } from '../../database/database.ts';
-import { nextDueInMs, queueDueJobs } from '../../jobs/finish/waiting-jobs.ts';
+import { nextDueInMs, queueDueJobs } from '../../jobs/finish/due-jobs.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { EarliestTimer } from '../../kernel/service.ts';
 import type { Tenant } from '../../tenants/tenant.ts';

@@ -19,7 +19,7 @@ import type { Logger } from '../../kernel/logger.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
 import type { LoopContext } from '../worker-context.ts';
-import type { LoopObserver } from './observe.ts';
+import type { LoopObserver } from './loop-observer.ts';
 import { type OutcomeBatch, type OutcomeQueue, OutcomeQueues } from './outcome-queues.ts';
 import { leaseExpiredReason } from './running-attempts.ts';
 

@@ -13,7 +13,7 @@ import { Attempt, type AttemptBatch, type UnresponsiveEnd } from '../attempt/att
 import { type Released, UnresponsiveHandlers } from '../attempt/unresponsive-handler.ts';
 import type { LoopContext } from '../worker-context.ts';
 import { ClaimLimit } from './claim-limit.ts';
-import type { LoopObserver } from './observe.ts';
+import type { LoopObserver } from './loop-observer.ts';
 import { ReadyQueue } from './ready-queue.ts';
 import type { SlotWaiter } from './slots.ts';
 

@@ -16,7 +16,7 @@ import { ClaimRoom } from './claim-room.ts';
 import { Claimer } from './claimer.ts';
 import { DueTimer } from './due-timer.ts';
 import { LimitGate } from './limit-gate.ts';
-import { LoopObserver } from './observe.ts';
+import { LoopObserver } from './loop-observer.ts';
 import type { OutcomeQueue } from './outcome-queues.ts';
 import { Outcomes, type PendingOutcome } from './outcomes.ts';
 import { RunningAttempts } from './running-attempts.ts';

@@ -8,7 +8,7 @@ import { quoteSchema } from '../../../server/database/identifiers.ts';
 import { migrateControl } from '../../../server/database/migrations/migrate.ts';
 import { packageRoot } from '../../../server/kernel/environment.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { createTenant } from '../../../server/tenants/provision.ts';
+import { createTenant } from '../../../server/tenants/create-tenant.ts';
 import { fastSettings, startDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
 import { createEmptyDatabase } from '../../support/postgres/database.ts';

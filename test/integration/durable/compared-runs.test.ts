@@ -1,8 +1,8 @@
 // One attempt of a job at a time, without a heartbeat: code that changed between `run` and phases since the last one, and stop
 // requests that only the answers of durable calls tell of.
 import { expect, test } from 'vitest';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { listPhases } from '../../../server/jobs/attempt/phases.ts';
 import { jobError } from '../../../server/jobs/model/job-errors.ts';
 import { defineJob, type JobDefinition } from '../../../server/worker/handlers/define-job.ts';

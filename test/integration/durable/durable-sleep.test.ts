@@ -1,10 +1,10 @@
 // A durable sleep: the job is WAITING without slot, lease or counted attempt, and pause, cancel and resume do in it what a
 // person expects. Drain, crash and deploy: waits-under-faults.test.ts.
 import { expect, test } from 'vitest';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { listPhases } from '../../../server/jobs/attempt/phases.ts';
-import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due-jobs.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import { pageOfIds } from '../../../server/jobs/read/page-of-ids.ts';
 import { type Duration, parseDuration } from '../../../server/kernel/clock.ts';

@@ -5,7 +5,7 @@ import { Recoverable } from '../../../server/durable/handler-errors.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { listPhases } from '../../../server/jobs/attempt/phases.ts';
 import { saveSteps } from '../../../server/jobs/attempt/steps.ts';
-import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due-jobs.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import { runHandler } from '../../../server/testing/index.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';

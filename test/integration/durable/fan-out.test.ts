@@ -1,8 +1,8 @@
 // Waiting for children: they are enqueued once however often the handler runs, the parent has no slot and no lease
 // meanwhile, and pause, cancel, resume, crash and drain do what a person expects.
 import { beforeEach, expect, test } from 'vitest';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { useDaemon } from '../../support/daemon/daemon.ts';

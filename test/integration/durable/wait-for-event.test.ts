@@ -3,12 +3,12 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import type { EventWaitOptions } from '../../../server/durable/durable-context.ts';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { openEventWait } from '../../../server/jobs/attempt/event-waits.ts';
 import { listPhases } from '../../../server/jobs/attempt/phases.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due-jobs.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
-import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import { foreverMs } from '../../../server/jobs/model/waiting.ts';
 import { deliverEvents } from '../../../server/jobs/received/deliver-events.ts';

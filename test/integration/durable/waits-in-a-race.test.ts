@@ -1,7 +1,7 @@
 // Two waits at once, of which the first to end decides: every pair, either way. The job wakes although the other wait is
 // open, and what comes for that one later changes nothing.
 import { expect, test } from 'vitest';
-import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due-jobs.ts';
 import { answerQuestion } from '../../../server/jobs/questions/answer.ts';
 import { receiveEvent } from '../../../server/jobs/received/receive-event.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';

@@ -4,10 +4,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Daemon } from '../../../server/daemon/daemon.ts';
 import { stopReasonOf } from '../../../server/durable/stop-reason.ts';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { listPhases } from '../../../server/jobs/attempt/phases.ts';
-import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due-jobs.ts';
 import { resolveDependencies } from '../../../server/jobs/flows/resolve-dependencies.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import { answerQuestion } from '../../../server/jobs/questions/answer.ts';

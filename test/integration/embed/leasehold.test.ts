@@ -10,7 +10,7 @@ import {
   type LeaseholdSettings,
   type TenantOptions,
 } from '../../../server/embed/index.ts';
-import { cancelJob } from '../../../server/jobs/actions/stop.ts';
+import { cancelJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
 import { findJob } from '../../../server/jobs/read/read-jobs.ts';
 import type { Config } from '../../../server/kernel/config.ts';

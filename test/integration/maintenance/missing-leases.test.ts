@@ -3,13 +3,13 @@
 import { expect, test } from 'vitest';
 import { explainJob } from '../../../server/explain/explain-job.ts';
 import { claimRemoteJobs } from '../../../server/jobs/claim/claim.ts';
-import { repairOrphans } from '../../../server/jobs/finish/waiting-jobs.ts';
+import { repairOrphans } from '../../../server/jobs/finish/due-jobs.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import type { Status } from '../../../server/jobs/model/states.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { Sweeper, type SweeperOptions } from '../../../server/maintenance/sweeper.ts';
+import { reportStatus } from '../../../server/scheduler/report-status.ts';
 import { requestLease } from '../../../server/scheduler/request-lease.ts';
-import { reportStatus } from '../../../server/scheduler/status.ts';
 import type { Tenant } from '../../../server/tenants/tenant.ts';
 import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { startDaemon } from '../../support/daemon/daemon.ts';

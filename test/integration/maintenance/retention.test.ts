@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { sealEvents } from '../../../server/events/seals/seal.ts';
+import { pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { finishAttemptsIn } from '../../../server/jobs/finish/finish.ts';
 import { type Config, loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';

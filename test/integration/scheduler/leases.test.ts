@@ -1,10 +1,10 @@
 // What may go wrong with a lease: silence, forgery, replays, and people who want the job to stop.
 import { expect, test } from 'vitest';
+import { pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { pauseJob } from '../../../server/jobs/actions/stop.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due-jobs.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import { endTimedOutLease, findTimedOutLeases } from '../../../server/jobs/finish/recover.ts';
-import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
 import { useScheduler, workerId } from '../../support/http/scheduler.ts';
 import { addJobs, claim, eventTypes } from '../../support/jobs.ts';
 import { addTenant } from '../../support/postgres/database.ts';

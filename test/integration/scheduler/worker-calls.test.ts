@@ -2,9 +2,9 @@
 // end of a lease, and are refused without one.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
-import { pauseJob } from '../../../server/jobs/actions/stop.ts';
+import { pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { listPhases } from '../../../server/jobs/attempt/phases.ts';
-import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due-jobs.ts';
 import { LeaseholdWorker, Stopped, type Work } from '../../../server/remote-worker/index.ts';
 import { scopes } from '../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
+import { cancelJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { cancelJob } from '../../../server/jobs/actions/stop.ts';
 import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../../server/stats/read-counts.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import { type MetricName, readTimeseries } from '../../../server/stats/timeseries.ts';

@@ -1,8 +1,8 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Queryable } from '../../../server/database/database.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { deleteTenant, requestTenantDeletion } from '../../../server/tenants/delete.ts';
-import { createTenant } from '../../../server/tenants/provision.ts';
+import { createTenant } from '../../../server/tenants/create-tenant.ts';
+import { deleteTenant, requestTenantDeletion } from '../../../server/tenants/delete-tenant.ts';
 import { TenantRegistry } from '../../../server/tenants/registry.ts';
 import { suspendTenant } from '../../../server/tenants/tenant-store.ts';
 import { eventually } from '../../support/eventually.ts';

@@ -1,8 +1,8 @@
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { runCli } from '../../../server/cli/program.ts';
 import { pruneEvents } from '../../../server/events/seals/prune.ts';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { pauseTarget, resumeTarget } from '../../../server/jobs/lanes/target.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import { type Verification, verifyTenant } from '../../../server/verify/verify-tenant.ts';

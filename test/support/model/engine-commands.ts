@@ -3,8 +3,8 @@
 import fc from 'fast-check';
 import { v7 as uuidv7 } from 'uuid';
 import { expect } from 'vitest';
+import { cancelJob, pauseJob, skipJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { resolveJob, resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob, skipJob } from '../../../server/jobs/actions/stop.ts';
 import { claimJobs } from '../../../server/jobs/claim/claim.ts';
 import { type LiveJob, type LiveRow, renewStatement, toLiveJob } from '../../../server/jobs/claim/lease.ts';
 import { enqueue, type NewJob } from '../../../server/jobs/enqueue/enqueue.ts';

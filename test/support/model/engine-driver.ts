@@ -3,9 +3,9 @@
 import { expect } from 'vitest';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { claimJobs } from '../../../server/jobs/claim/claim.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due-jobs.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
-import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
 import { resumeTarget } from '../../../server/jobs/lanes/target.ts';
 import { Problem } from '../../../server/kernel/errors.ts';
 import type { TenantContext } from '../postgres/database.ts';

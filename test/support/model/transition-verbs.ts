@@ -1,16 +1,16 @@
 // Every transition through the real function that makes it, and jobs in every status to try them on.
 import { expect } from 'vitest';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { resolveJob, resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { claimJobs, claimRemoteJobs } from '../../../server/jobs/claim/claim.ts';
 import { requeueUnstarted } from '../../../server/jobs/claim/release-claim.ts';
+import { expireUnstartedJobs, queueDueJobs } from '../../../server/jobs/finish/due-jobs.ts';
 import type { Outcome } from '../../../server/jobs/finish/outcome.ts';
 import { requeueClaims } from '../../../server/jobs/finish/recover.ts';
-import { expireUnstartedJobs, queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import { claimedStatuses, type Status, type TransitionName } from '../../../server/jobs/model/states.ts';
+import { reportStatus } from '../../../server/scheduler/report-status.ts';
 import { requestLease } from '../../../server/scheduler/request-lease.ts';
-import { reportStatus } from '../../../server/scheduler/status.ts';
 import { addJob, finish, reread } from '../jobs.ts';
 import type { TenantContext } from '../postgres/database.ts';
 

@@ -7,7 +7,7 @@ import { Database } from '../../../server/database/database.ts';
 import { quoteSchema, type Schema } from '../../../server/database/identifiers.ts';
 import { migrateControl } from '../../../server/database/migrations/migrate.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { deleteTenant, requestTenantDeletion } from '../../../server/tenants/delete.ts';
+import { deleteTenant, requestTenantDeletion } from '../../../server/tenants/delete-tenant.ts';
 import type { Tenant } from '../../../server/tenants/tenant.ts';
 import { getTenant, suspendTenant } from '../../../server/tenants/tenant-store.ts';
 import { eventually } from '../eventually.ts';

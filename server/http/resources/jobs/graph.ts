@@ -1,7 +1,7 @@
 // GET …/graph: the jobs that a job runs after, those that run after it, its children, and the jobs connected with them.
 import { z } from 'zod';
 import type { Queryable } from '../../../database/database.ts';
-import { readGraph } from '../../../jobs/flows/graph.ts';
+import { readGraph } from '../../../jobs/flows/job-graph.ts';
 import { statuses } from '../../../jobs/model/states.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { RouteGroup } from '../../route.ts';

@@ -4,8 +4,8 @@
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
 import type { ActionRequest, ActionResult } from '../../../jobs/actions/job-action.ts';
+import { cancelJob, pauseJob, skipJob } from '../../../jobs/actions/pause-and-cancel.ts';
 import { resolveJob, resumeJob } from '../../../jobs/actions/resume.ts';
-import { cancelJob, pauseJob, skipJob } from '../../../jobs/actions/stop.ts';
 import { readPhases } from '../../../jobs/attempt/phases.ts';
 import { checkDocument } from '../../../jobs/enqueue/enqueue-limits.ts';
 import type { JobTypes } from '../../../jobs/enqueue/job-types.ts';

@@ -1,6 +1,6 @@
 // /api/scheduler/jobs: submit, claim, report, cancel and read jobs of remote workers.
 import { z } from 'zod';
-import { cancelJob } from '../../../jobs/actions/stop.ts';
+import { cancelJob } from '../../../jobs/actions/pause-and-cancel.ts';
 import type { Enqueued, NewJob } from '../../../jobs/enqueue/enqueue.ts';
 import type { QueueLimit } from '../../../jobs/enqueue/enqueue-limits.ts';
 import { requestHash } from '../../../jobs/enqueue/job-request.ts';
@@ -11,11 +11,11 @@ import { withEnqueueSpan } from '../../../jobs/model/trace.ts';
 import type { Config } from '../../../kernel/config.ts';
 import { isUuid } from '../../../kernel/fields.ts';
 import type { Logger } from '../../../kernel/logger.ts';
+import { toJobIntent, toJobResult } from '../../../scheduler/api-names.ts';
 import type { ClaimWaiters } from '../../../scheduler/claim-waiters.ts';
-import { toJobIntent, toJobResult } from '../../../scheduler/dialect.ts';
-import { getSchedulerJob, listSchedulerJobs, noSuchJob, readJobEvents } from '../../../scheduler/read.ts';
-import { reportStatus } from '../../../scheduler/status.ts';
-import { submitJob } from '../../../scheduler/submit.ts';
+import { getSchedulerJob, listSchedulerJobs, noSuchJob, readJobEvents } from '../../../scheduler/read-worker-jobs.ts';
+import { reportStatus } from '../../../scheduler/report-status.ts';
+import { submitJob } from '../../../scheduler/submit-job.ts';
 import { claimForWorker } from '../../../scheduler/worker-claim.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { paged, pageQuery, pageSchema } from '../../request/paging.ts';

@@ -6,7 +6,7 @@ import { afterField } from '../../../jobs/flows/after-request.ts';
 import { priorities } from '../../../jobs/model/job.ts';
 import { nameField, targetIdField, timeField } from '../../../kernel/fields.ts';
 import { maxInt4 } from '../../../kernel/limits.ts';
-import { finalStatuses, jobStates, leaseStates } from '../../../scheduler/dialect.ts';
+import { finalStatuses, jobStates, leaseStates } from '../../../scheduler/api-names.ts';
 import { unitAmounts } from '../../../tenants/budget.ts';
 
 const isoTime = z.iso.datetime({ offset: true });

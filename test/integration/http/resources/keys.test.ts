@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { scopes } from '../../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
-import { createTenant } from '../../../../server/tenants/provision.ts';
+import { createTenant } from '../../../../server/tenants/create-tenant.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { adminKey, startApp, useApp } from '../../../support/http/app.ts';
 import { addTenant, useTenant } from '../../../support/postgres/database.ts';

@@ -11,7 +11,7 @@ import {
   statementsFor,
 } from '../../../../server/database/migrations/migration-files.ts';
 import { createLeasehold, type EnqueueOptions, type Leasehold } from '../../../../server/embed/index.ts';
-import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import { jobColumns, sqlName } from '../../../../server/jobs/model/columns.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
 import { eventually } from '../../../support/eventually.ts';

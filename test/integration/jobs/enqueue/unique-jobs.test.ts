@@ -2,8 +2,8 @@
 // or debounced.
 import { expect, test } from 'vitest';
 import { sealEvents } from '../../../../server/events/seals/seal.ts';
+import { cancelJob, pauseJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
 import { enqueue, enqueueAllOrNone, enqueueInCallersTransaction } from '../../../../server/jobs/enqueue/enqueue.ts';
 import type { Unique } from '../../../../server/jobs/enqueue/new-job.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';

@@ -1,7 +1,7 @@
 // Thousands of jobs that become due, or get an event, in the same moment: each batch reads only its own.
 import { expect, test } from 'vitest';
 import type { Database } from '../../../../server/database/database.ts';
-import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import { deliverEvents } from '../../../../server/jobs/received/deliver-events.ts';
 import { receiveEvent } from '../../../../server/jobs/received/receive-event.ts';
 import { addJobs } from '../../../support/jobs.ts';

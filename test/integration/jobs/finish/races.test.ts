@@ -1,7 +1,7 @@
 // Bugs that other queues had with who may write a job's outcome, made regression tests here.
 import { afterEach, expect, test } from 'vitest';
+import { cancelJob, pauseJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
 import { renewStatement } from '../../../../server/jobs/claim/lease.ts';
 import { findExpiredLeases, recoverLease } from '../../../../server/jobs/finish/recover.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';

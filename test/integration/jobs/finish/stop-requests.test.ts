@@ -1,9 +1,9 @@
 // A pause or cancel that was acknowledged while the attempt came to its end by itself (I7).
 import { expect, test } from 'vitest';
-import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
+import { cancelJob, pauseJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
+import { repairOrphans } from '../../../../server/jobs/finish/due-jobs.ts';
 import type { Outcome } from '../../../../server/jobs/finish/outcome.ts';
 import { findExpiredLeases, recoverLease } from '../../../../server/jobs/finish/recover.ts';
-import { repairOrphans } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { addJob, claim, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';

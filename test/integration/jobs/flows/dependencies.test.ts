@@ -1,6 +1,6 @@
 // Jobs that wait for others, without a daemon: which of two things is committed and read first makes no difference.
 import { expect, test } from 'vitest';
-import { cancelJob } from '../../../../server/jobs/actions/stop.ts';
+import { cancelJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { enqueueIn } from '../../../../server/jobs/enqueue/enqueue.ts';
 import { openChildren } from '../../../../server/jobs/flows/fenced-children.ts';
 import { followDependencies } from '../../../../server/jobs/flows/follow-dependencies.ts';

@@ -1,6 +1,6 @@
 // Jobs that wait for others: what nobody would wake is found and repaired, and a large graph does not slow claims.
 import { expect, test } from 'vitest';
-import { repairOrphans } from '../../../../server/jobs/finish/waiting-jobs.ts';
+import { repairOrphans } from '../../../../server/jobs/finish/due-jobs.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { verifyTenant } from '../../../../server/verify/verify-tenant.ts';
 import { after, flowsOf } from '../../../support/flows.ts';

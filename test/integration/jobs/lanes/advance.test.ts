@@ -3,13 +3,13 @@
 import { v7 as uuidv7 } from 'uuid';
 import { afterEach, expect, onTestFinished, test } from 'vitest';
 import type { Queryable } from '../../../../server/database/database.ts';
+import { cancelJob, pauseJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
 import type { NamedClaim } from '../../../../server/jobs/claim/claim.ts';
 import { enqueueIn } from '../../../../server/jobs/enqueue/enqueue.ts';
+import { expireUnstartedJobs, queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import { type FinishResult, finishAttempts, finishAttemptsIn } from '../../../../server/jobs/finish/finish.ts';
 import type { Outcome } from '../../../../server/jobs/finish/outcome.ts';
-import { expireUnstartedJobs, queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import { lockTargets } from '../../../../server/jobs/lanes/lane.ts';
 import { pauseTarget } from '../../../../server/jobs/lanes/target.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
+import { cancelJob, pauseJob, skipJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { resolveJob, resumeJob } from '../../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob, skipJob } from '../../../../server/jobs/actions/stop.ts';
+import { queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import { finishAttempts } from '../../../../server/jobs/finish/finish.ts';
 import { findExpiredLeases, recoverLease } from '../../../../server/jobs/finish/recover.ts';
-import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import { pauseTarget, resumeTarget } from '../../../../server/jobs/lanes/target.ts';
 import { addJob, addJobs, claim, eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';

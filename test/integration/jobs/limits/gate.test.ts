@@ -1,11 +1,11 @@
 // The gate: what it opens, what it counts, and that neither claims nor free jobs read what waits behind a limit.
 import { describe, expect, test } from 'vitest';
-import { cancelJob } from '../../../../server/jobs/actions/stop.ts';
+import { cancelJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { claimStatement } from '../../../../server/jobs/claim/claim.ts';
 import type { NewJob } from '../../../../server/jobs/enqueue/enqueue.ts';
+import { expireUnstartedJobs, queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import type { Outcome } from '../../../../server/jobs/finish/outcome.ts';
 import { recoverLease } from '../../../../server/jobs/finish/recover.ts';
-import { expireUnstartedJobs, queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import { assignLimits } from '../../../../server/jobs/limits/assign-limits.ts';
 import { dropFullBuckets, gateStatement, openGate } from '../../../../server/jobs/limits/gate.ts';
 import { claimantOf, limitKeysOf } from '../../../../server/jobs/limits/limit-keys.ts';

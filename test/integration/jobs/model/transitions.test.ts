@@ -1,7 +1,7 @@
 // Every transition of the table: allowed from each of its `from`, refused from every other status, and
 // stale when the status or lease of the job changed between the read and the write.
 import { describe, expect, test } from 'vitest';
-import { cancelJob } from '../../../../server/jobs/actions/stop.ts';
+import { cancelJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { enqueue } from '../../../../server/jobs/enqueue/enqueue.ts';
 import { finishAttempts } from '../../../../server/jobs/finish/finish.ts';
 import { type Status, statuses, transitions } from '../../../../server/jobs/model/states.ts';

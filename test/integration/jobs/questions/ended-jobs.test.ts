@@ -1,8 +1,8 @@
 // A job that ends leaves no question open, in whatever way it ends, and however close the question came before its end.
 import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
+import { cancelJob, pauseJob, skipJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { resolveJob } from '../../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob, skipJob } from '../../../../server/jobs/actions/stop.ts';
 import { finishAttempts } from '../../../../server/jobs/finish/finish.ts';
 import type { Outcome } from '../../../../server/jobs/finish/outcome.ts';
 import { recoverLease } from '../../../../server/jobs/finish/recover.ts';

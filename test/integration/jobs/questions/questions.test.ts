@@ -3,7 +3,7 @@
 import { beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import { LeaseholdClient } from '../../../../server/client/client.ts';
-import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import { checkQuestion } from '../../../../server/jobs/questions/answer-schema.ts';
 import { openQuestion } from '../../../../server/jobs/questions/ask.ts';
 import { questionRequest } from '../../../../server/jobs/questions/question-request.ts';

@@ -1,7 +1,7 @@
 // Two sweeps find the same question due for its reminder: the second finds it reminded, and leaves the job asleep.
 import { expect, test } from 'vitest';
 import type { Database, Queryable } from '../../../../server/database/database.ts';
-import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { addJob, claim, finish, reread } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';

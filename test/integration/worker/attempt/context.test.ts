@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { Database } from '../../../../server/database/database.ts';
 import { Fatal, Recoverable } from '../../../../server/durable/handler-errors.ts';
 import { listLogs } from '../../../../server/jobs/attempt/logs.ts';
-import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';

@@ -1,8 +1,8 @@
 // A handler that does not stop when it is told to: its job says so, its lane is kept, and nothing runs beside it.
 import { expect, onTestFinished, test } from 'vitest';
 import type { Daemon } from '../../../../server/daemon/daemon.ts';
+import { cancelJob, pauseJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
 import { fenceOff } from '../../../../server/jobs/finish/fence-off.ts';
 import { recoverLease } from '../../../../server/jobs/finish/recover.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';

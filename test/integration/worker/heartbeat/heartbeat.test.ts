@@ -1,7 +1,7 @@
 // The heartbeat keeps what is healthy, gives up what is not, and stops handlers before others may claim.
 import { expect, onTestFinished, test } from 'vitest';
 import { stopReasonOf } from '../../../../server/durable/stop-reason.ts';
-import { pauseJob } from '../../../../server/jobs/actions/stop.ts';
+import { pauseJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { claimJobs } from '../../../../server/jobs/claim/claim.ts';
 import type { LiveJob } from '../../../../server/jobs/claim/lease.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';

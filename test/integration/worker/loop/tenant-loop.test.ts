@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
+import { cancelJob, pauseJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, eventTypes, reread } from '../../../support/jobs.ts';

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { Database } from '../../../../server/database/database.ts';
 import { claimJobs } from '../../../../server/jobs/claim/claim.ts';
-import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';

@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { pauseJob } from '../../../../server/jobs/actions/stop.ts';
+import { pauseJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { receiveEvent } from '../../../../server/jobs/received/receive-event.ts';
 import { loadHandlers } from '../../../../server/worker/handlers/load-handlers.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';

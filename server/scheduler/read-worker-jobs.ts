@@ -1,0 +1,142 @@
+// Reads jobs and their events for the scheduler API. Bounded, with keyset pages.
+
+import { jsonBytes, withinBytes } from '../database/bounded-reads.ts';
+import type { Queryable } from '../database/database.ts';
+import { columnList, columnsOf } from '../database/drizzle.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
+import { jobs } from '../database/tables/tenant.ts';
+import { type JobRow, toJob } from '../jobs/model/job.ts';
+import type { JobFilter } from '../jobs/read/filter.ts';
+import { pageOfIds } from '../jobs/read/page-of-ids.ts';
+import { idsWithinBytes, nextOf, summaryColumns } from '../jobs/read/read-jobs.ts';
+import { problem } from '../kernel/errors.ts';
+import { eventName, type JobState, type SchedulerJob, statusesOf, timeoutCodes } from './api-names.ts';
+
+const withPayload = `${summaryColumns}, j.payload`;
+
+const allColumns = columnList(jobs, columnsOf(jobs), 'j');
+
+function select(schema: Schema, columns = allColumns): string {
+  return `select ${columns}, l.kind as "leaseKind", l.owner as "leaseHolder", l.expires_at as "leaseExpiresAt",
+                 j.status in ('PENDING', 'WAITING') or (j.status = 'LEASE_PENDING' and j.run_at > now()) as "waitsForRetry"
+            from ${schema}.jobs j left join ${schema}.leases l on l.id = j.lease_id`;
+}
+
+async function findSchedulerJob(db: Queryable, schema: Schema, jobId: string): Promise<SchedulerJob | undefined> {
+  const [row] = await db.query<JobRow>(`${select(schema)} where j.id = $1`, [jobId]);
+  return row && (toJob(row) as SchedulerJob);
+}
+
+export async function getSchedulerJob(db: Queryable, schema: Schema, jobId: string): Promise<SchedulerJob> {
+  const job = await findSchedulerJob(db, schema, jobId);
+  if (!job) throw noSuchJob();
+  return job;
+}
+
+export function noSuchJob() {
+  return problem('NOT_FOUND', 'There is no such job.');
+}
+
+/** Reads jobs with payloads and without results, in the order of `jobIds`. Omits jobs that no longer exist. */
+export async function readSchedulerJobs(
+  db: Queryable,
+  schema: Schema,
+  jobIds: readonly string[],
+): Promise<SchedulerJob[]> {
+  const rows = await db.query<JobRow>(`${select(schema, withPayload)} where j.id = any($1::uuid[])`, [jobIds]);
+  const byId = new Map(rows.map((row) => [row.id, toJob(row) as SchedulerJob]));
+  return jobIds.flatMap((id) => byId.get(id) ?? []);
+}
+
+export interface SchedulerFilter extends Pick<JobFilter, 'queue' | 'createdAfter' | 'createdBefore'> {
+  state?: JobState | undefined;
+}
+
+/** Lists jobs, newest first. `next` is the start of the next page. */
+export async function listSchedulerJobs(
+  db: Queryable,
+  schema: Schema,
+  { state, ...filter }: SchedulerFilter,
+  limit: number,
+  before?: string,
+): Promise<{ jobs: SchedulerJob[]; next: string | undefined }> {
+  const wanted: JobFilter = { ...filter };
+  if (state !== undefined) wanted.statuses = statusesOf(state);
+  if (state === 'TIMEOUT') wanted.errorCodes = timeoutCodes;
+  if (state === 'FAILED') wanted.otherErrorCodes = timeoutCodes;
+  const { ids, next } = await pageOfIds(db, schema, wanted, { limit, before });
+  if (ids.length === 0) return { jobs: [], next };
+  const rows = await db.query<JobRow>(
+    `${select(schema, withPayload)} where j.id = any(${idsWithinBytes(schema, ['payload'])}) order by j.id desc`,
+    [ids],
+  );
+  return { jobs: rows.map((row) => toJob(row) as SchedulerJob), next: nextOf(ids, rows, next) };
+}
+
+export interface SchedulerEvent {
+  ts: string;
+  type: string;
+  data: Record<string, unknown>;
+}
+
+interface EventRow {
+  seq: string;
+  at: string;
+  type: string;
+  actor: string;
+  attempt: number | null;
+  lease_id: string | null;
+  data: Record<string, unknown> | null;
+  found: string;
+}
+
+const eventsStatement = statement(
+  withinBytes(
+    `select seq, at, type, actor, attempt, lease_id, data, ${jsonBytes('data')} as bytes
+       from ${tenant}.events
+      where job_id = :jobId
+        and seq > :afterSeq::bigint
+      order by seq
+      limit :limit`,
+    'seq',
+  ),
+);
+
+/** Lists events, oldest first. `lastSeq` is the start of the next page. */
+export async function readJobEvents(
+  db: Queryable,
+  schema: Schema,
+  job: SchedulerJob,
+  limit: number,
+  afterSeq = '0',
+): Promise<{ events: SchedulerEvent[]; lastSeq: string | undefined }> {
+  const rows = await eventsStatement.query<EventRow>(db, schema, { jobId: job.id, afterSeq, limit });
+  const isCut = Number(rows[0]?.found ?? 0) > rows.length;
+  return {
+    events: rows.map((row) => ({ ts: row.at, type: eventName(row.type, row.data), data: dataOf(row, job) })),
+    lastSeq: rows.length < limit && !isCut ? undefined : rows.at(-1)?.seq,
+  };
+}
+
+function dataOf(row: EventRow, job: SchedulerJob): Record<string, unknown> {
+  const data: Record<string, unknown> = { ...row.data };
+  if (row.type === 'job.enqueued') {
+    Object.assign(data, {
+      priority: job.priority,
+      addon_id: job.queue,
+      job_type: job.type,
+      cost_units: job.costUnits,
+    });
+  }
+  if (row.actor.startsWith('worker:')) data.worker_id = row.actor.slice('worker:'.length);
+  else data.by = row.actor;
+  // Before the lease is granted the event has the id of the claim, which this API does not show.
+  if (row.lease_id !== null && row.attempt !== null && row.attempt > 0 && !beforeLease.has(row.type)) {
+    data.lease_id = row.lease_id;
+    data.attempt = row.attempt;
+  }
+  return data;
+}
+
+const beforeLease = new Set(['job.claimed', 'job.preparing', 'job.lease_pending', 'job.requeued', 'job.due']);
