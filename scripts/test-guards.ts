@@ -21,7 +21,7 @@ if (wanted.length === 0) throw new Error(`there is no guard "${values.guard}"`);
 const copy = await copyProject();
 let missed = 0;
 try {
-  console.log('| guard | what it prevents | caught by |\n|---|---|---|');
+  console.log('| guard | prevents | caught by |\n|---|---|---|');
   for (const guard of wanted) {
     const caught = await catchers(guard);
     if (caught.length === 0) missed += 1;
