@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { type DaemonProcess, launchProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
 import type { TenantContext } from '../support/postgres/database.ts';
-import { FaultProxy } from '../support/postgres/fault-proxy.ts';
+import { FaultProxy } from '../support/postgres/proxies/fault-proxy.ts';
 import { machineMs, type RunLog } from './run-log.ts';
 
 export interface DaemonRecord {

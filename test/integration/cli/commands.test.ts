@@ -10,7 +10,7 @@ import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { fastSettings, useDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
 import { addTenant, createEmptyDatabase, useDatabase } from '../../support/postgres/database.ts';
-import { startProxy } from '../../support/postgres/proxy.ts';
+import { startProxy } from '../../support/postgres/proxies/proxy.ts';
 
 const context = useDatabase();
 const double = defineJob({

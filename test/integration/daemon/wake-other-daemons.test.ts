@@ -9,7 +9,7 @@ import { eventually } from '../../support/eventually.ts';
 import { EventReader } from '../../support/http/sse.ts';
 import { reread } from '../../support/jobs.ts';
 import { useTenantPerTest } from '../../support/postgres/database.ts';
-import { startProxy } from '../../support/postgres/proxy.ts';
+import { startProxy } from '../../support/postgres/proxies/proxy.ts';
 
 const context = useTenantPerTest();
 const noPolls = { POLL_INTERVAL_SECONDS: '3600', SWEEP_INTERVAL_SECONDS: '3600', STREAM_POLL_SECONDS: '60' };

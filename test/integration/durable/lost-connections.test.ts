@@ -11,7 +11,7 @@ import { eventually } from '../../support/eventually.ts';
 import { addJob, eventTypes, reread } from '../../support/jobs.ts';
 import { checkInvariants } from '../../support/model/invariants.ts';
 import { useTenantPerTest } from '../../support/postgres/database.ts';
-import { FaultProxy } from '../../support/postgres/fault-proxy.ts';
+import { FaultProxy } from '../../support/postgres/proxies/fault-proxy.ts';
 
 const context = useTenantPerTest();
 

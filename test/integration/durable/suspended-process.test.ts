@@ -11,7 +11,7 @@ import { loadHandlers } from '../../../server/worker/handlers/load-handlers.ts';
 import { ThreadPool } from '../../../server/worker/threads/thread-pool.ts';
 import { startJob } from '../../support/daemon/handlers.ts';
 import { useTenant } from '../../support/postgres/database.ts';
-import { type DelayingProxy, startDelayingProxy } from '../../support/postgres/delaying-proxy.ts';
+import { type DelayingProxy, startDelayingProxy } from '../../support/postgres/proxies/delaying-proxy.ts';
 
 const context = useTenant();
 

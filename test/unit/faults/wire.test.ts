@@ -1,6 +1,6 @@
 // The proxy's reading of the wire protocol: messages in pieces, and the SQL of prepared statements.
 import { expect, test } from 'vitest';
-import { errorAnswer, MessageReader, RequestReader, simpleQuery } from '../../support/postgres/wire.ts';
+import { errorAnswer, MessageReader, RequestReader, simpleQuery } from '../../support/postgres/proxies/wire.ts';
 
 function message(type: string, body: string): Buffer {
   const head = Buffer.alloc(5);

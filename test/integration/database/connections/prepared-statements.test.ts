@@ -6,7 +6,7 @@ import { retryConflicts, sqlState } from '../../../../server/database/sql-errors
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { citusCluster } from '../../../support/postgres/citus.ts';
 import { useDatabase } from '../../../support/postgres/database.ts';
-import { startProxy } from '../../../support/postgres/proxy.ts';
+import { startProxy } from '../../../support/postgres/proxies/proxy.ts';
 
 const context = useDatabase();
 // Nothing is named behind a pooler.

@@ -11,7 +11,7 @@ import { eventually } from '../../../support/eventually.ts';
 import { addJobs, reread } from '../../../support/jobs.ts';
 import { citusCluster } from '../../../support/postgres/citus.ts';
 import { addTenant, useTenant } from '../../../support/postgres/database.ts';
-import { startProxy } from '../../../support/postgres/proxy.ts';
+import { startProxy } from '../../../support/postgres/proxies/proxy.ts';
 
 // Behind a pooler a role lasts for one transaction, so that each statement switches to it.
 const noSessions = process.env.TEST_POOLER_URL !== undefined;

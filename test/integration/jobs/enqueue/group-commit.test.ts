@@ -10,7 +10,7 @@ import { createLogger } from '../../../../server/kernel/logger.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
-import { startProxy } from '../../../support/postgres/proxy.ts';
+import { startProxy } from '../../../support/postgres/proxies/proxy.ts';
 
 const context = useTenant();
 /** Requests wait for as long as a busy machine takes for the others. */

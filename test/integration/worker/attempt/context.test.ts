@@ -11,7 +11,7 @@ import { runJob, startClaimed, startJob } from '../../../support/daemon/handlers
 import { eventually } from '../../../support/eventually.ts';
 import { eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
-import { startDelayingProxy } from '../../../support/postgres/delaying-proxy.ts';
+import { startDelayingProxy } from '../../../support/postgres/proxies/delaying-proxy.ts';
 
 const context = useTenant();
 

@@ -12,7 +12,7 @@ import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, claim, eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
-import { startProxy } from '../../../support/postgres/proxy.ts';
+import { startProxy } from '../../../support/postgres/proxies/proxy.ts';
 
 const context = useTenant();
 // Only the tests in which a lease must expire use a short one: on a busy machine a lease of two seconds expires by itself.

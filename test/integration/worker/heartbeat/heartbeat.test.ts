@@ -12,7 +12,7 @@ import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, claim, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
-import { startProxy } from '../../../support/postgres/proxy.ts';
+import { startProxy } from '../../../support/postgres/proxies/proxy.ts';
 
 const context = useTenant();
 interface Held {

@@ -13,7 +13,7 @@ import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, claim, eventTypes, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
-import { startDelayingProxy } from '../../../support/postgres/delaying-proxy.ts';
+import { startDelayingProxy } from '../../../support/postgres/proxies/delaying-proxy.ts';
 
 const context = useTenant();
 

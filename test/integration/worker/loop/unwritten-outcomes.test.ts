@@ -14,8 +14,8 @@ import { eventually } from '../../../support/eventually.ts';
 import { addJobs, claim, eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
 import { staysOpen, useTenant } from '../../../support/postgres/database.ts';
-import { startDelayingProxy } from '../../../support/postgres/delaying-proxy.ts';
-import { startProxy } from '../../../support/postgres/proxy.ts';
+import { startDelayingProxy } from '../../../support/postgres/proxies/delaying-proxy.ts';
+import { startProxy } from '../../../support/postgres/proxies/proxy.ts';
 
 const context = useTenant();
 async function stateOf(leaseId: string): Promise<unknown> {

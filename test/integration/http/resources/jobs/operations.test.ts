@@ -6,7 +6,7 @@ import { createLogger } from '../../../../../server/kernel/logger.ts';
 import { eventually } from '../../../../support/eventually.ts';
 import { useControl } from '../../../../support/http/control.ts';
 import { addJob, addJobs, claim, finish, reread } from '../../../../support/jobs.ts';
-import { FaultProxy } from '../../../../support/postgres/fault-proxy.ts';
+import { FaultProxy } from '../../../../support/postgres/proxies/fault-proxy.ts';
 import { createTasks } from '../../../../support/tasks.ts';
 
 const control = useControl();

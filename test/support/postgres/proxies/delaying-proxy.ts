@@ -2,7 +2,7 @@
 // grant is over. It can also refuse every connection.
 import { setImmediate as immediate } from 'node:timers/promises';
 import { expect, onTestFinished } from 'vitest';
-import { eventually } from '../eventually.ts';
+import { eventually } from '../../eventually.ts';
 import { FaultProxy } from './fault-proxy.ts';
 
 export interface DelayingProxy {
