@@ -67,14 +67,18 @@ async function drain(db, url, count, calm, jobs, { warmUp }) {
   while (await isPending(db, first)) await new Promise((resolve) => setTimeout(resolve, 25));
   const postmaster = await postmasterOf(url);
   const read = await indexEntriesRead(db, tenant);
+  const reports = () => Promise.all(daemons.map((daemon) => daemon.report()));
+  const before = await reports();
   const postgresMs = postgresCpuMs(postmaster);
   const start = performance.now();
   await activateTenant(db, tenant.slug);
   while (await isPending(db, tenant)) await new Promise((resolve) => setTimeout(resolve, 25));
   const seconds = (performance.now() - start) / 1000;
   const postgresCpuMicroseconds = round((1000 * (postgresCpuMs(postmaster) - postgresMs)) / jobs.length, 1);
-  const used = await Promise.all(daemons.map((daemon) => daemon.stop()));
-  const sum = (name) => used.reduce((total, one) => total + one[name], 0);
+  const after = await reports();
+  await Promise.all(daemons.map((daemon) => daemon.stop()));
+  // Only what these jobs took: neither the start nor the jobs to warm up.
+  const sum = (name) => after.reduce((total, one, n) => total + one[name] - before[n][name], 0);
   const counted = await countEvents(db, tenant, jobs.length);
   const entriesRead = (await indexEntriesRead(db, tenant)) - read;
   // Otherwise the next daemons would count and seal what these have left.

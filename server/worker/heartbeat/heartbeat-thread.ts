@@ -1,17 +1,9 @@
 // The heartbeat thread, with its own connection and event loop. It renews every lease that the main thread holds, one
-// statement per tenant and interval, as long as the main event loop is not blocked.
-import '../../database/connections/navigator.ts';
+// statement per tenant and interval, as long as the main event loop is not blocked. The thread starts beside the first
+// claims of its daemon, so the driver is loaded a moment later.
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
-import type pg from 'pg';
-import { idleInTransactionMs, keepAliveAfterMs, openSession } from '../../database/connections/session-limits.ts';
-import { createTypeParsers } from '../../database/connections/value-formats.ts';
-import { clientOf, Servers } from '../../database/servers/servers.ts';
-import { isNodeError } from '../../database/sql-errors.ts';
-import { type LiveRow, renewStatement, toLiveJob } from '../../jobs/claim/lease.ts';
 import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';
-
-/** The role with which the connection was opened. */
-const noRole = 'none';
+import type { RenewalConnection } from './renewal-connection.ts';
 
 const options = workerData as HeartbeatOptions & { inbox: MessagePort };
 const port = parentPort;
@@ -26,12 +18,10 @@ const roles = new Map<string, string>();
 const pulse = new Int32Array(options.pulse);
 let lastPulse = Atomics.load(pulse, 0);
 let pulseSeenAt = performance.now();
-const servers = new Servers(options.url);
-const Client = clientOf(servers);
-let client: pg.Client | undefined;
-/** There is no pooler, so session settings stay. */
-let isDirect = false;
-let currentRole = noRole;
+let connection: RenewalConnection | undefined;
+// Before the first renewal, and not as late as that: a deployment may replace the files of an idle daemon.
+const loadAfterMs = 500;
+const loading = setTimeout(() => void connectionOf().catch(() => {}), loadAfterMs);
 let stopped = false;
 let timer: NodeJS.Timeout | undefined;
 let renewing = false;
@@ -57,12 +47,13 @@ port.on('message', (message: ToThread) => {
       break;
     }
     case 'reconnect':
-      void disconnect();
+      void connection?.disconnect();
       break;
     case 'stop':
       stopped = true;
       clearTimeout(timer);
-      void disconnect().then(() => process.exit(0));
+      clearTimeout(loading);
+      void Promise.resolve(connection?.disconnect()).then(() => process.exit(0));
       break;
   }
 });
@@ -110,81 +101,20 @@ async function renew(schema: string, leases: Set<string>): Promise<void> {
   if (leaseIds.length === 0) return;
   const sentAt = process.hrtime.bigint();
   try {
-    const { text, values } = renewStatement(schema, leaseIds, options.leaseSeconds);
-    const rows = await query<LiveRow>(schema, text, values);
+    const live = await (await connectionOf()).renew(schema, leaseIds);
     failing.delete(schema);
-    post({ kind: 'renewed', schema, leaseIds, sentAt, live: rows.map(toLiveJob) });
+    post({ kind: 'renewed', schema, leaseIds, sentAt, live });
   } catch (error) {
     // The state is unknown, not lost: the main thread trusts the lease until the last successful renewal expires.
     post({ kind: 'failed', schema, message: error instanceof Error ? error.message : String(error) });
     failing.add(schema);
-    // The server that answered is not the one that is down.
-    if (!isNodeError(error)) await disconnect();
   }
 }
 
-async function query<R extends object>(schema: string, text: string, values: unknown[]): Promise<R[]> {
-  client ??= await connect();
-  const using = client;
-  // A connection that does not answer is destroyed while there is time for another try.
-  const timeout = setTimeout(
-    () => (using as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy(),
-    options.timeoutMs,
-  );
-  try {
-    const hasBegun = await assumeRole(using, schema);
-    const { rows } = await using.query<R>(text, values);
-    if (hasBegun) await using.query('commit');
-    return rows;
-  } finally {
-    clearTimeout(timeout);
-  }
-}
-
-/**
- * Sets the tenant's role for the session or, behind a pooler, for a transaction; returns true for a transaction. Uses
- * no role if it does not exist any more.
- */
-async function assumeRole(using: pg.Client, schema: string): Promise<boolean> {
-  const role = roles.get(schema) ?? noRole;
-  if (isDirect ? role === currentRole : role === noRole) return false;
-  try {
-    await using.query(isDirect ? `set role ${role}` : `begin; set local role ${role}`);
-    if (isDirect) currentRole = role;
-    return !isDirect;
-  } catch {
-    roles.delete(schema);
-    currentRole = noRole;
-    await using.query(isDirect ? 'set role none' : 'rollback');
-    return false;
-  }
-}
-
-async function connect(): Promise<pg.Client> {
-  const fresh = new Client({
-    connectionString: servers.url,
-    connectionTimeoutMillis: options.timeoutMs,
-    keepAlive: true,
-    keepAliveInitialDelayMillis: keepAliveAfterMs,
-    application_name: 'leasehold-heartbeat',
-    types: createTypeParsers(),
-  });
-  fresh.on('error', () => {});
-  fresh.on('end', () => {
-    if (client === fresh) client = undefined;
-  });
-  await fresh.connect();
-  const limits = { statementMs: options.timeoutMs, lockMs: options.timeoutMs, idleInTransactionMs };
-  isDirect = (await openSession(fresh, limits)).direct;
-  currentRole = noRole;
-  return fresh;
-}
-
-async function disconnect(): Promise<void> {
-  const old = client;
-  client = undefined;
-  servers.suspect();
-  await old?.end().catch(() => {});
+async function connectionOf(): Promise<RenewalConnection> {
+  const { RenewalConnection } = await import('./renewal-connection.ts');
+  connection ??= new RenewalConnection(options, roles);
+  return connection;
 }
 
 function post(message: FromThread): void {
