@@ -1,4 +1,4 @@
-// Which page is shown, and who sees it.
+// Chooses the page for the address and the signed-in person.
 import type { ComponentType } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { chosenTenant, sessionEnded } from './data/api.ts';

@@ -1,4 +1,4 @@
-// What the bundler takes along with the module that imports it.
+// Files that the bundler includes with the module that imports them.
 declare module '*.css';
 
 declare module '*.svg' {

@@ -11,7 +11,7 @@ import { maxInt4 } from '../../kernel/limits.ts';
 import { type Job, priorityRank } from '../model/job.ts';
 import { transition } from '../transition.ts';
 import { type ClaimedRow, claimedColumns, returningClaimed, toClaimedJobs } from './claimed-job.ts';
-import { insertLease, type LeasePlaces } from './lease.ts';
+import { insertLease, type LeaseValues } from './lease.ts';
 
 export interface ClaimRequest {
   owner: string;
@@ -120,7 +120,7 @@ const requirementsMet = `not exists (
                   and c.wanted = 'true'::jsonb
                   and (:met::jsonb -> c.name) is distinct from 'true'::jsonb)`;
 
-const claimLease: LeasePlaces = { lease: ':leaseId::uuid', owner: ':owner::text', seconds: ':leaseSeconds' };
+const claimLease: LeaseValues = { lease: ':leaseId::uuid', owner: ':owner::text', seconds: ':leaseSeconds' };
 
 /**
  * `found` locks claimable heads in claim order and skips rows that another claim or a lane change has locked. The CASE
@@ -189,7 +189,7 @@ export function pickWithinBytes(source: string): string {
 }
 
 /** Assignments to a job `j` that gets a new holder, besides its status. */
-export function takeJob(name: Start, { lease, owner }: LeasePlaces): string {
+export function takeJob(name: Start, { lease, owner }: LeaseValues): string {
   return `lease_id = ${lease},
            lease_owner = ${owner},
            ${name === 'start' ? 'attempt = j.attempt + 1,' : ''}
@@ -203,7 +203,7 @@ export function takeJob(name: Start, { lease, owner }: LeasePlaces): string {
 }
 
 /** The events of the CTE `claimed`. */
-export function startEvent(name: Start, { lease, owner }: LeasePlaces): EventSelect {
+export function startEvent(name: Start, { lease, owner }: LeaseValues): EventSelect {
   return transition(name).events('claimed', { actor: `'worker:' || ${owner}`, lease });
 }
 

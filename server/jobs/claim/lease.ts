@@ -23,7 +23,7 @@ export const fence = `j.id = :jobId
 const owned = `j.status in (${ownedStatuses.map((status) => `'${status}'`).join(', ')})`;
 
 /** SQL expressions for the values of a new lease. */
-export interface LeasePlaces {
+export interface LeaseValues {
   lease: string;
   owner: string;
   seconds: string;
@@ -33,7 +33,7 @@ export interface LeasePlaces {
 export function insertLease(
   schema: Schema,
   kind: 'local' | 'claim',
-  { lease, owner, seconds }: LeasePlaces,
+  { lease, owner, seconds }: LeaseValues,
   source: string,
 ): string {
   return `

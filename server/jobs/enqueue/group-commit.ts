@@ -130,10 +130,10 @@ export class EnqueueGroupCommit implements Enqueuer {
   }
 
   async #retry(schema: Schema, slug: string, requests: EnqueueRequest[]): Promise<EnqueueRequest[]> {
-    const held: EnqueueRequest[] = [];
+    const locked: EnqueueRequest[] = [];
     const left = [...requests];
-    while (left.length > 0) held.push(...(await this.#insertAll(schema, slug, left.splice(0, groupLength(left)))));
-    return held;
+    while (left.length > 0) locked.push(...(await this.#insertAll(schema, slug, left.splice(0, groupLength(left)))));
+    return locked;
   }
 
   /**
@@ -172,18 +172,20 @@ export class EnqueueGroupCommit implements Enqueuer {
   async #insertAround(schema: Schema, slug: string, group: EnqueueRequest[]): Promise<EnqueueRequest[]> {
     if (group.length === 1) return group;
     const targetIds = group.flatMap(targetsOf);
-    const locked = await findLockedLanes(this.#db.forTenant(schema), schema, targetIds).catch(() => new Set<string>());
-    const held = group.filter((request) => targetsOf(request).some((id) => locked.has(id)));
+    const lockedLanes = await findLockedLanes(this.#db.forTenant(schema), schema, targetIds).catch(
+      () => new Set<string>(),
+    );
+    const locked = group.filter((request) => targetsOf(request).some((id) => lockedLanes.has(id)));
     // No lane is visibly locked: the lock was released, or it is on a target or key that is not committed yet.
-    if (held.length === 0) return this.#insertSingly(schema, slug, group);
-    const others = group.filter((request) => !held.includes(request));
-    return others.length === 0 ? held : [...held, ...(await this.#insertAll(schema, slug, others))];
+    if (locked.length === 0) return this.#insertSingly(schema, slug, group);
+    const others = group.filter((request) => !locked.includes(request));
+    return others.length === 0 ? locked : [...locked, ...(await this.#insertAll(schema, slug, others))];
   }
 
   async #insertSingly(schema: Schema, slug: string, group: EnqueueRequest[]): Promise<EnqueueRequest[]> {
-    const held: EnqueueRequest[] = [];
-    for (const waiting of group) held.push(...(await this.#insertAll(schema, slug, [waiting])));
-    return held;
+    const locked: EnqueueRequest[] = [];
+    for (const waiting of group) locked.push(...(await this.#insertAll(schema, slug, [waiting])));
+    return locked;
   }
 }
 

@@ -9,7 +9,7 @@ import { insertEvents } from '../../events/log/record.ts';
 import { writeJson } from '../../kernel/json/json-text.ts';
 import { type Claimed, type NamedClaim, pickWithinBytes, startEvent, takeJob, toClaimed } from '../claim/claim.ts';
 import { type ClaimedRow, claimedColumns, noClaimedColumns, returningClaimed } from '../claim/claimed-job.ts';
-import { endLeases, insertLease, type LeasePlaces } from '../claim/lease.ts';
+import { endLeases, insertLease, type LeaseValues } from '../claim/lease.ts';
 import { becomesHead, firstByPriority } from '../lanes/lane.ts';
 import { isBudgetErrorSql } from '../model/job-errors.ts';
 import { isTerminal } from '../model/states.ts';
@@ -167,7 +167,7 @@ function firstInLine(close: string): string {
        )`;
 }
 
-const nextLease: LeasePlaces = { lease: ':nextLeaseId::uuid', owner: ':nextOwner::text', seconds: ':nextLeaseSeconds' };
+const nextLease: LeaseValues = { lease: ':nextLeaseId::uuid', owner: ':nextOwner::text', seconds: ':nextLeaseSeconds' };
 
 const startNext = `startable as (
     select id, priority, created_at, bytes
@@ -275,10 +275,14 @@ export function bindFinish(
         nextLimit: next.limit,
       }),
   });
-  return { ...bound, read: (rows) => writtenOf(items, rows, next) };
+  return { ...bound, read: (rows) => toStatementResult(items, rows, next) };
 }
 
-function writtenOf(items: FinishedAttempt[], rows: FinishRow[], request: NamedClaim | undefined): StatementResult {
+function toStatementResult(
+  items: FinishedAttempt[],
+  rows: FinishRow[],
+  request: NamedClaim | undefined,
+): StatementResult {
   const summary = rows.find((row) => row.summary !== null)?.summary;
   const accepted = summary?.ids ?? (summary?.accepted === items.length ? items.map((item) => item.jobId) : []);
   const started = rows.filter((row) => row.summary === null);

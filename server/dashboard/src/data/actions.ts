@@ -1,4 +1,4 @@
-// What a person can do to a job or a target, when, and how it is sent.
+// The actions on a job or a target: when they are available, and the requests that they send.
 import { toast } from '../parts/shell/toasts.tsx';
 import { api, enc } from './api.ts';
 import type { Hold, JobSummary, LaneJob, Status } from './types.ts';
@@ -125,7 +125,7 @@ export function setAuthor(name: string): void {
   localStorage.setItem(authorItem, name.trim());
 }
 
-/** With the person's name, if they gave one; the key is recorded anyway. */
+/** Includes the person's name, if one was given. The key is recorded in any case. */
 export function named<T extends object>(body: T): T & { author?: string } {
   const name = author();
   const given = Object.fromEntries(Object.entries(body).filter(([, value]) => value !== undefined && value !== ''));

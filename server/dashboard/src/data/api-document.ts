@@ -1,4 +1,4 @@
-// The API's own description, as far as the explorer reads it, and what to put into a form from it.
+// The OpenAPI document as the explorer reads it, and default values for its forms.
 export interface Schema {
   $ref?: string;
   type?: string | string[];
@@ -82,7 +82,7 @@ export function typeText(document: ApiDocument, given: Schema | undefined): stri
 
 const maxDepth = 4;
 
-/** What could be sent: the required fields, with plain values. */
+/** Returns an example: the required fields, with plain values. */
 export function sampleOf(document: ApiDocument, given: Schema | undefined, depth = 0): unknown {
   const { schema } = resolve(document, given);
   if (schema.default !== undefined) return schema.default;

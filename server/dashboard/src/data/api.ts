@@ -19,7 +19,7 @@ export const chosenTenant = new Store<string | undefined>(undefined);
 /** Set when a request was refused because the session ended. */
 export const sessionEnded = new Store(false);
 
-/** Where the dashboard is mounted, from <base>. */
+/** The path under which the dashboard is mounted, from <base>. */
 export const base = new URL(document.baseURI).pathname;
 
 export function apiUrl(path: string): string {
@@ -64,7 +64,7 @@ export async function api<T>(path: string, options: RequestOptions = {}): Promis
   throw new ApiError(response.status, problem);
 }
 
-/** `?status=ERROR&type=…` of what is set. */
+/** Builds a query such as `?status=ERROR&type=…` from the values that are set. */
 export function queryOf(values: Record<string, string | number | boolean | undefined>): string {
   const params = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {

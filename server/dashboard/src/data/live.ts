@@ -26,7 +26,7 @@ class LiveStream {
   #retryMs = firstRetryMs;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #watchdog: ReturnType<typeof setTimeout> | undefined;
-  /** The stream resumes nothing, so its first ping has the position from which it sends. */
+  /** A new stream resumes nothing, so its first ping has the position from which it sends. */
   #isNew = false;
   /** The daemon's clock minus ours. */
   #offsetMs = 0;
@@ -40,7 +40,7 @@ class LiveStream {
     if (this.#abort === undefined) void this.#connect();
   }
 
-  /** Forgets the last id: the tenant changes, or the person signs out. */
+  /** Forgets the last id, because the tenant changes or the person signs out. */
   stop(): void {
     this.#end();
     clearTimeout(this.#timer);
@@ -76,7 +76,7 @@ class LiveStream {
       this.state.set({ kind: 'live' });
       await this.#read(response.body, abort);
     } catch {
-      // The reason shows in what comes next: a reconnect, or the sign-in.
+      // The next step shows the reason: a reconnect, or the sign-in.
     }
     if (this.#abort === abort) this.#retry();
   }
@@ -118,7 +118,7 @@ class LiveStream {
       case 'ping':
         if (data.at !== undefined) this.#offsetMs = Date.parse(data.at) - Date.now();
         this.state.set({ kind: 'live' });
-        // What happened after the views were read and before the stream began would never be shown.
+        // Events between the first read of the views and the start of the stream would never be shown.
         if (this.#isNew) this.#publish('reset');
         this.#isNew = false;
         return;

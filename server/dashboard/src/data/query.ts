@@ -13,7 +13,7 @@ export interface Query<T> {
 }
 
 interface QueryOptions {
-  /** Whether an event may have changed the result. Without it the result is read once. */
+  /** True if an event may have changed the result. Without it the result is read once. */
   on?: (event: LiveEvent) => boolean;
   /** Also read again after this time, while the page is visible. */
   everyMs?: number;
@@ -77,7 +77,7 @@ export function useQuery<T>(
   return { data: own.data, error: own.error, loading: own.data === undefined && own.error === undefined, refresh };
 }
 
-/** One read at a time; requests for another are joined and spaced out. */
+/** One read at a time; further requests are combined and spaced out. */
 class Reader {
   #read: (signal: AbortSignal) => Promise<void>;
   #abort = new AbortController();

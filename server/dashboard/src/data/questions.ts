@@ -1,4 +1,4 @@
-// Questions to people: what the API says, the fields of their forms, and sending an answer.
+// Questions to people: the types of the API, the fields of their forms, and sending an answer.
 import { toast } from '../parts/shell/toasts.tsx';
 import { named } from './actions.ts';
 import { api, enc } from './api.ts';
@@ -11,7 +11,7 @@ type Property = { type?: string; title?: string; description?: string; enum?: un
 export interface Question {
   id: string;
   job_id: string;
-  /** The durable call that waits; empty: a budget has stopped the job. */
+  /** The durable call that waits; empty if a budget has stopped the job. */
   step: string;
   target_id: string | null;
   title: string;
@@ -21,7 +21,7 @@ export interface Question {
   assignees: string[];
   status: 'open' | 'answered' | 'expired' | 'canceled';
   asked_at: string;
-  /** Null if never, as when a budget asks. */
+  /** Null if it never expires, such as the question of a budget. */
   expires_at: string | null;
   answer: Record<string, unknown> | null;
   action: string | null;
@@ -29,7 +29,7 @@ export interface Question {
   closed_at: string | null;
 }
 
-/** How a field is entered; what no other can express is entered as JSON. */
+/** The control for a field. A value that no other control can express is entered as JSON. */
 type Control = 'yesNo' | 'check' | 'choice' | 'number' | 'line' | 'lines' | 'json';
 
 export interface QuestionField {
@@ -41,7 +41,7 @@ export interface QuestionField {
   property: Property;
 }
 
-/** Without those that every action sets. */
+/** Omits fields that every action sets. */
 export function fieldsOf({ schema, actions }: Question): QuestionField[] {
   return Object.entries(schema.properties ?? {}).flatMap(([name, property]) => {
     const setBy = actions.filter((action) => action.answer !== undefined && name in action.answer).length;
@@ -60,7 +60,7 @@ function controlOf(property: Property, required: boolean): Control {
   return typeof property.maxLength === 'number' && property.maxLength <= 200 ? 'line' : 'lines';
 }
 
-/** What cannot be read is sent as it is: the API names the field. */
+/** A value that cannot be parsed is sent unchanged, and the API names the field. */
 export function readAnswer(fields: readonly QuestionField[], form: FormData): Record<string, unknown> {
   const answer: Record<string, unknown> = {};
   for (const { name, control } of fields) {

@@ -1,4 +1,4 @@
-// Addresses: every view has one, with its filters in it.
+// Addresses: every view has one, including its filters.
 import { base } from './api.ts';
 import { Store, useStore } from './store.ts';
 
@@ -14,14 +14,14 @@ export function useClickNavigation(event: MouseEvent): void {
   if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
   const link = (event.target as Element).closest?.('a');
   if (link?.target !== '' || link.origin !== location.origin || link.hasAttribute('download')) return;
-  // A place on this page.
+  // An anchor on this page.
   if (link.hash !== '' && link.pathname === location.pathname && link.search === location.search) return;
   if (!link.pathname.startsWith(base) || isNotPage(link.pathname)) return;
   event.preventDefault();
   navigate(link.pathname.slice(base.length - 1) + link.search);
 }
 
-/** What the daemon serves beside the page. */
+/** Paths that the daemon serves besides the page. */
 function isNotPage(path: string): boolean {
   return /^(api|assets|openapi\.json|metrics|livez|readyz)(\/|$)/.test(path.slice(base.length));
 }
@@ -43,7 +43,7 @@ export function usePlace(): Place {
   return useStore(place);
 }
 
-/** Changes some filters of the present view; undefined removes one. */
+/** Changes some filters of the current view; undefined removes one. */
 export function setSearch(values: Record<string, string | undefined>): void {
   const search = new URLSearchParams(place.value.search);
   for (const [name, value] of Object.entries(values)) {

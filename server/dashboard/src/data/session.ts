@@ -1,4 +1,4 @@
-// Who is signed in, and what they may do. The server decides; the page only leaves out what would be refused.
+// The signed-in person and their rights. The server decides; the page only hides actions that would be refused.
 import { api, chosenTenant, sessionEnded } from './api.ts';
 import { live } from './live.ts';
 import { forgetAnswers } from './query.ts';
@@ -62,7 +62,7 @@ function take(answer: SessionAnswer): void {
     session.set('nobody');
     return;
   }
-  // The name of a tenant is no secret, and only this tab's.
+  // The name of a tenant is not secret, and is stored for this tab only.
   chosenTenant.set(answer.session.operator ? (sessionStorage.getItem('leasehold.tenant') ?? undefined) : undefined);
   session.set(answer.session);
   if (!answer.session.operator || chosenTenant.value !== undefined) live.start();

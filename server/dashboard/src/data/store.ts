@@ -1,4 +1,4 @@
-// A value that components watch. Small on purpose: the page has a handful of them.
+// A value that components can observe. It is minimal, because the page has only a few of them.
 import { useEffect, useState } from 'preact/hooks';
 
 export class Store<T> {

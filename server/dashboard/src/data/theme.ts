@@ -1,4 +1,4 @@
-// Light or dark: what the system says, unless the person chose.
+// Light or dark: the system's setting, unless the person has chosen one.
 import { Store } from './store.ts';
 
 export type Theme = 'system' | 'light' | 'dark';

@@ -1,4 +1,4 @@
-// The API's answers, as far as the page reads them.
+// The answers of the API that the page reads.
 import type { Waiting } from './jobs/waiting.ts';
 
 export type Status =
@@ -56,7 +56,7 @@ export interface JobSummary {
   heartbeat_at: string | null;
   cancel_requested: boolean;
   cancel_intent: 'pause' | 'cancel' | null;
-  /** Null if it waits for others, and no time wakes it. */
+  /** Null if the job waits for others, and no time wakes it. */
   run_at: string | null;
   created_at: string;
   started_at: string | null;
@@ -98,7 +98,7 @@ export interface Job extends JobSummary {
   result: unknown;
   checkpoint: unknown;
   phases: Phase[];
-  /** If `phases` are not all. */
+  /** Set if `phases` is incomplete. */
   phases_total?: number;
 }
 

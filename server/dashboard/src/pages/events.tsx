@@ -1,4 +1,4 @@
-// The event log as a live tail, with filters. Keeps the newest; the rest is in the log.
+// The event log as a live tail, with filters. It keeps the newest events.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { type ApiError, api, enc, queryOf } from '../data/api.ts';
 import { useTitle } from '../data/jobs/holds.ts';
@@ -10,7 +10,7 @@ import { Icon } from '../parts/icons.tsx';
 import { clock, exact } from '../parts/time.tsx';
 
 const maxShown = 500;
-// Events of one moment are drawn together.
+// Events that arrive together are drawn together.
 const drawMs = 200;
 
 interface Page {

@@ -1,4 +1,4 @@
-// One job: what it does and why, when it ran, what it logged, its errors, and who did what.
+// One job: its state and reasons, its timeline, its logs and errors, and its history.
 import { type ApiError, api, enc, queryOf } from '../data/api.ts';
 import { useTitle } from '../data/jobs/holds.ts';
 import { type Query, useQuery } from '../data/query.ts';

@@ -1,4 +1,4 @@
-// Actions on many jobs: what was asked, by whom, and how far it came.
+// Bulk operations: their request, author and progress.
 import { api } from '../data/api.ts';
 import { useTitle } from '../data/jobs/holds.ts';
 import { useQuery } from '../data/query.ts';

@@ -1,4 +1,4 @@
-// What needs a person first, then the key figures and plots.
+// Everything that needs a person, then the key figures and plots.
 import { api, queryOf } from '../data/api.ts';
 import { useTitle } from '../data/jobs/holds.ts';
 import { type Query, useQuery } from '../data/query.ts';
@@ -77,7 +77,7 @@ function Loadline({ attention }: { attention: Query<Attention> }) {
 
 interface AttentionViewProps {
   data: Attention;
-  /** Shown above. A held job that one of them is about needs no card of its own. */
+  /** Questions that are shown above. A held job with such a question needs no second card. */
   questions: Question[];
   onChange: () => void;
 }

@@ -1,4 +1,4 @@
-// Questions to people: open ones with their forms, and what was answered before.
+// Questions to people: open ones with their forms, and earlier answers.
 import { useState } from 'preact/hooks';
 import { api, queryOf } from '../data/api.ts';
 import { useTitle } from '../data/jobs/holds.ts';

@@ -1,4 +1,4 @@
-// Jobs by the clock: what comes next, what ran last, run now, pause.
+// Schedules: next and last runs, run now, pause.
 import { report } from '../data/actions.ts';
 import { api, enc } from '../data/api.ts';
 import { useTitle } from '../data/jobs/holds.ts';

@@ -1,4 +1,4 @@
-// Lanes as lanes: what runs, what holds, what waits.
+// The lanes: running jobs, holds and waiting jobs.
 import { useState } from 'preact/hooks';
 import { api, queryOf } from '../data/api.ts';
 import { useTitle } from '../data/jobs/holds.ts';

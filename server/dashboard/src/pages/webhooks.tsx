@@ -1,4 +1,4 @@
-// Webhook deliveries: what was sent where, and the result.
+// Webhook deliveries with their URL and result.
 import { useState } from 'preact/hooks';
 import { report } from '../data/actions.ts';
 import { api, enc, queryOf } from '../data/api.ts';

@@ -1,4 +1,4 @@
-// Who runs the jobs: daemons (for operators) and, for every tenant, who holds leases now and whose leases were lost.
+// The workers: daemons (for operators) and, for every tenant, the holders of leases and lost leases.
 import { api } from '../data/api.ts';
 import { useTitle } from '../data/jobs/holds.ts';
 import { useQuery } from '../data/query.ts';
@@ -101,7 +101,7 @@ interface TenantWorker {
   }[];
 }
 
-/** Daemons that shut down while they run jobs of this tenant: how much time is left, and which jobs will not finish in it. */
+/** Daemons that drain while they run jobs of this tenant: the time left, and the jobs that will not finish in it. */
 function Drains() {
   const now = useNow();
   const workers = useQuery('workers:drains', (signal) => api<{ workers: TenantWorker[] }>('/workers', { signal }), {

@@ -1,4 +1,4 @@
-// Copying a text: an id, a curl line. Says that it worked.
+// A button that copies a text, such as an id or a curl line, and confirms it.
 import { useState } from 'preact/hooks';
 import { Icon } from './icons.tsx';
 

@@ -1,4 +1,4 @@
-// A dialog: the browser's own, so that focus, Escape and the backdrop are right.
+// A dialog, based on the browser's own, which handles focus, Escape and the backdrop.
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { Icon } from './icons.tsx';
@@ -59,7 +59,7 @@ export function Field({ label, hint, children }: { label: string; hint?: string;
 }
 
 interface DialogFootProps {
-  /** What went wrong with the last try. */
+  /** The error of the last try. */
   error: string | undefined;
   onClose: () => void;
   danger?: boolean | undefined;
@@ -67,7 +67,7 @@ interface DialogFootProps {
   children: ComponentChildren;
 }
 
-/** The end of a dialog's form: its error, the way back and the button that sends it. */
+/** The end of a dialog's form: its error, and the buttons to cancel and to submit. */
 export function DialogFoot({ error, onClose, danger = false, busy = false, children }: DialogFootProps) {
   return (
     <>

@@ -1,4 +1,4 @@
-// What a page says when there is nothing, when it waits, and when something went wrong.
+// The empty, loading and error states of a page.
 import type { ComponentChildren } from 'preact';
 import type { ApiError } from '../data/api.ts';
 import type { Query } from '../data/query.ts';
@@ -48,7 +48,7 @@ export function Waiting({ rows = 4 }: { rows?: number }) {
   );
 }
 
-/** The usual three states of a query; what was read stays on the screen when a later read fails. */
+/** The usual three states of a query. Earlier results stay on the screen when a later read fails. */
 export function Loaded<T>({
   query,
   children,

@@ -1,4 +1,4 @@
-// Times as people say them, with the exact one on hover. One clock for all of them.
+// Relative times with the exact time on hover. They share one clock.
 import { useEffect, useState } from 'preact/hooks';
 
 const ticks = new Set<() => void>();
@@ -38,7 +38,7 @@ export function Ago({ at, prefix = '' }: { at: string | null | undefined; prefix
   );
 }
 
-/** How long since, without "ago". */
+/** The time since, without "ago". */
 export function Since({ at }: { at: string | null | undefined }) {
   const now = useNow();
   if (!at) return null;
@@ -65,7 +65,7 @@ function At({ at }: { at: string }) {
   );
 }
 
-/** A sentence of the API, with its exact times replaced by what people say: `5 min ago`, but `until Nov 24, 14:05`. */
+/** A sentence of the API with its exact times replaced by relative ones: `5 min ago`, but `until Nov 24, 14:05`. */
 export function Sentence({ text }: { text: string }) {
   const parts = text.split(/(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/);
   return (

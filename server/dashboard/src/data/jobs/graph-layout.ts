@@ -1,5 +1,5 @@
-// Places the jobs of a graph in columns, each to the right of all that it waits for, and leads the edges between them:
-// through the gaps between columns, and across a column only where no box is.
+// Places the jobs of a graph in columns, each to the right of all jobs that it waits for, and routes the edges through
+// the gaps between columns, so that none crosses a box.
 import type { JobGraph } from '../types.ts';
 
 export const box = { width: 168, height: 40 };
@@ -34,7 +34,7 @@ export function layoutOf({ nodes, edges }: JobGraph): GraphLayout {
   const before = new Map<string, string[]>();
   for (const { job_id, after_id } of edges) before.set(job_id, [...(before.get(job_id) ?? []), after_id]);
   const columns = new Map<string, number>();
-  // A cut graph has no circles either; the mark keeps a broken one from looping.
+  // A graph has no cycles. The mark keeps a damaged one from looping.
   const columnOf = (id: string): number => {
     const known = columns.get(id);
     if (known !== undefined) return known;
@@ -61,12 +61,12 @@ export function sizeOf({ columns, rows }: GraphLayout): { width: number; height:
   };
 }
 
-/** The upper left corner of its box. */
+/** The upper left corner of the job's box. */
 export function cornerOf({ column, row }: Pick<PlacedNode, 'column' | 'row'>): Point {
   return { x: margin + column * (box.width + gap.column), y: margin + row * (box.height + gap.row) };
 }
 
-/** The way of the edge from a job to one that waits for it. */
+/** The path of the edge from a job to one that waits for it. */
 export function routeOf({ nodes }: GraphLayout, from: PlacedNode, to: PlacedNode): Hop[] {
   const hops: Hop[] = [];
   const end = middleOf(to);
@@ -95,14 +95,17 @@ function middleOf(place: PlacedNode): number {
   return cornerOf(place).y + box.height / 2;
 }
 
-/** The nearest height at which a column with so many boxes can be crossed: between two of them, above or below all. */
+/**
+ * Returns the nearest height at which a column with this many boxes can be crossed: between two of them, above or below
+ * all.
+ */
 function freeAt(wanted: number, boxes: number): number {
   const pitch = box.height + gap.row;
   const above = margin - gap.row / 2;
   return wanted > above + boxes * pitch ? wanted : above + Math.round((wanted - above) / pitch) * pitch;
 }
 
-/** Edges of different jobs do not lie on each other where they share a gap between rows. */
+/** Edges of different jobs do not overlap in a gap between rows. */
 function trackOf({ row }: PlacedNode): number {
   return ((row % 3) - 1) * 4;
 }

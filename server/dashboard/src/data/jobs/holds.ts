@@ -1,4 +1,4 @@
-// How many holds and open questions wait for a person: in the title and the favicon, also while the page is hidden.
+// The number of holds and open questions, in the title and the favicon, also while the page is hidden.
 import { useEffect } from 'preact/hooks';
 import iconUrl from '../../icon.svg';
 import { api } from '../api.ts';
@@ -17,7 +17,7 @@ interface AttentionCount {
 export const attentionTotal = new Store<number | undefined>(undefined);
 export const openQuestions = new Store(0);
 
-// Of a hidden tab only the title is visible, so a slower poll is enough.
+// Only the title of a hidden tab is visible, so a slower poll is enough.
 const gapMs = { seen: 3000, hidden: 30_000 };
 
 export function useHoldCount(active: boolean): void {

@@ -24,9 +24,9 @@ export interface JobList {
   jobs: JobSummary[];
   loading: boolean;
   error: ApiError | undefined;
-  /** Undefined if this is all. */
+  /** Undefined if there are no more. */
   more: (() => void) | undefined;
-  /** How many came since; shown by a call. */
+  /** The number of new jobs, which a call shows. */
   fresh: number;
   showFresh(): void;
   refresh(): void;
@@ -108,7 +108,7 @@ export function useJobList(filters: JobFilters, keepsStill: boolean): JobList {
   };
 }
 
-/** Whether an event can change this list: cheap, and true in case of doubt. */
+/** True if an event can change this list. The check is cheap, and true in case of doubt. */
 function concerns(event: LiveEvent, filters: JobFilters): boolean {
   if (filters.target_id !== undefined && event.target_id !== filters.target_id) return false;
   if (filters.status === undefined) return true;

@@ -1,4 +1,4 @@
-// Limits as the API answers them, and what a card says of each counted value.
+// Limits from the API, and the text for each counted value.
 interface LimitKey {
   value: string;
   waiting: number;
@@ -20,7 +20,7 @@ export interface Limit {
   keys: LimitKey[];
 }
 
-/** Without a key the counts are those of the limit itself, which the card has already; only tokens are new. */
+/** Without a key the counts are those of the limit itself, which the card shows already; only tokens are new. */
 export function limitEntry({ key }: Limit, { value, waiting, running, tokens }: LimitKey) {
   if (key === null) return tokens === null ? undefined : { name: 'tokens', text: count(tokens) };
   return { name: value === '' ? `no ${key}` : value, text: `${count(waiting)} waiting, ${count(running)} running` };

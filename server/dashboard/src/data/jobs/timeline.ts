@@ -3,7 +3,7 @@ import type { Job, LiveEvent, Status } from '../types.ts';
 
 interface Bar {
   from: number;
-  /** Undefined if still going on. */
+  /** Undefined while it is still going on. */
   to: number | undefined;
   label: string;
   tone: string;

@@ -1,4 +1,4 @@
-// What a WAITING job waits for, in one line. Times are ISO text, which the page shows as people say them.
+// Describes the wait of a WAITING job in one line. Times are ISO text, which the page formats.
 
 export interface Waiting {
   kind: 'sleep' | 'event' | 'question' | 'children' | 'after' | 'turn';

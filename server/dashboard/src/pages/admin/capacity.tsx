@@ -1,4 +1,4 @@
-// Cost units: how many there are, how many are used, what is asked for.
+// Cost units: the capacity, the used units and the requested units.
 import { api } from '../../data/api.ts';
 import { useTitle } from '../../data/jobs/holds.ts';
 import { type Limit, limitEntry } from '../../data/jobs/limits.ts';
@@ -147,7 +147,7 @@ function Meter({ snapshot: { capacity, jobs, leases } }: { snapshot: Snapshot })
   );
 }
 
-/** Used and requested units on one scale: what does not fit sticks out. */
+/** Used and requested units on one scale. Units beyond the capacity extend past it. */
 function UnitsBar({ units: { total, used, requested, reserved, waiting } }: { units: QueueUnits }) {
   const scale = Math.max(total ?? 0, used + requested, 1);
   const width = (value: number) => `${(value / scale) * 100}%`;

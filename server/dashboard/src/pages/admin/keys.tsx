@@ -1,4 +1,4 @@
-// The tenant's API keys: who may do what, until when; new ones are shown once.
+// The tenant's API keys with their scopes and expiry. New keys are shown once.
 import { useState } from 'preact/hooks';
 import { report } from '../../data/actions.ts';
 import { type ApiError, api, enc } from '../../data/api.ts';
@@ -106,7 +106,7 @@ function KeyRow({ apiKey: key, onRevoke }: { apiKey: ApiKey; onRevoke: () => voi
             used <Ago at={key.last_used_at} />
           </>
         ) : (
-          // The time of the last use is written now and then.
+          // The time of the last use is updated only occasionally.
           (own && 'in use') || 'never used'
         )}
         {key.expires_at && !key.revoked_at && (

@@ -1,4 +1,4 @@
-// The settings of the chosen tenant: what applies, where it comes from, and changing it.
+// The settings of the selected tenant: the current values, their source, and a form to change them.
 import { useState } from 'preact/hooks';
 import { ApiError, api, chosenTenant, enc } from '../../data/api.ts';
 import { useTitle } from '../../data/jobs/holds.ts';

@@ -1,4 +1,4 @@
-// One operation of the API: what it takes, what it answers, and a form that sends it.
+// One operation of the API: its input, its answers, and a form that sends it.
 import { useState } from 'preact/hooks';
 import {
   type ApiDocument,

@@ -87,7 +87,7 @@ interface Request {
   body: string | undefined;
 }
 
-/** A text instead of a request says what is wrong with the form. */
+/** Returns a text instead of a request if the form has an error. */
 function requestOf({ method, path, operation }: Entry, form: FormData): Request | string {
   const value = (each: Parameter) => String(form.get(`p.${each.name}`) ?? '').trim();
   let filled = path;

@@ -1,4 +1,4 @@
-// What is known of a job beside its documents: a list of facts, and the jobs and schedules it belongs to.
+// The facts of a job besides its documents, and the jobs and schedules it belongs to.
 import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import { api, enc, queryOf } from '../../data/api.ts';

@@ -1,4 +1,4 @@
-// The jobs around a job, drawn from left to right: what it waits for, and what waits for it.
+// The jobs around a job, drawn from left to right: those it waits for, and those that wait for it.
 import { api, enc } from '../../data/api.ts';
 import { box, cornerOf, layoutOf, type PlacedNode, pathOf, routeOf, sizeOf } from '../../data/jobs/graph-layout.ts';
 import { useQuery } from '../../data/query.ts';

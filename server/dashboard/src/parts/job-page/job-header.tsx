@@ -1,4 +1,4 @@
-// The head of a job's page: what it is, why it does not run, and what a person can do.
+// The head of a job's page: its type and state, the reasons why it does not run, and its actions.
 import { api, apiUrl, enc } from '../../data/api.ts';
 import { type Query, useQuery } from '../../data/query.ts';
 import { hrefOf } from '../../data/router.ts';

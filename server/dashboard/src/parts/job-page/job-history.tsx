@@ -1,4 +1,4 @@
-// What happened to a job, who did it and why; and the error of every attempt with its stack.
+// The history of a job with authors and reasons, and the error of every attempt with its stack.
 import { useState } from 'preact/hooks';
 import type { Job, JobError, LiveEvent } from '../../data/types.ts';
 import { clock, exact, span } from '../time.tsx';

@@ -1,4 +1,4 @@
-// What the handler logged, followed while the job runs.
+// The log lines of the handler, followed while the job runs.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { api, enc, queryOf } from '../../data/api.ts';
 import { live } from '../../data/live.ts';
@@ -10,7 +10,7 @@ interface Page {
   next_cursor: string | null;
 }
 
-// A page left open on a talkative job keeps the newest of these.
+// A page left open on a job with many lines keeps the newest of them.
 const maxLines = 2000;
 const followMs = 1500;
 

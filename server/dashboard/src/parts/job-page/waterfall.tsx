@@ -75,7 +75,7 @@ export function Waterfall({ job, events }: { job: Job; events: readonly LiveEven
   );
 }
 
-/** Without the long hold at the end, which would leave no room for what happened before. */
+/** Omits a long hold at the end, which would leave no room for earlier bars. */
 function activity({ from, to, rows }: Timeline): { from: number; to: number } {
   const ends = rows.slice(1).flatMap((row) => row.bars.map((bar) => bar.to ?? to));
   const last = Math.max(from, ...ends);

@@ -1,4 +1,4 @@
-// One action on many jobs: a dry run first, a confirmation that names the number, then progress and what was refused.
+// One action on many jobs: a dry run, a confirmation with the number of jobs, then progress and refusals.
 import { useEffect, useState } from 'preact/hooks';
 import { named } from '../../data/actions.ts';
 import { type ApiError, api, enc } from '../../data/api.ts';
@@ -55,7 +55,7 @@ const verbs: Record<BulkAction, { label: string; past: string; explain: string; 
     },
   };
 
-/** Why an action leaves a job alone. */
+/** Why an action does not change a job. */
 function whyNot(action: BulkAction, status: Status): string {
   if (action === 'cancel') return 'has ended';
   if (status === 'PAUSED') return 'is paused, not failed';

@@ -1,4 +1,4 @@
-// One hold: which target, which job, why, who, since when, what waits behind it, and what can be done.
+// One hold: its target, job, reason, author and time, the jobs behind it, and the actions.
 import { enc } from '../../data/api.ts';
 import { hrefOf } from '../../data/router.ts';
 import type { Attention } from '../../data/types.ts';

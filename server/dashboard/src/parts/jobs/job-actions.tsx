@@ -113,7 +113,7 @@ function ActionDialog({ job, action, onClose, onDone }: ActionDialogProps) {
   );
 }
 
-/** Why and who, for those who read the history. */
+/** The reason and author, for readers of the history. */
 export function ReasonFields() {
   return (
     <div class="field-pair">
@@ -133,7 +133,7 @@ export function ReasonFields() {
   );
 }
 
-/** A text instead of a body says what is wrong with the form. */
+/** Returns a text instead of a body if the form has an error. */
 function bodyOf(form: FormData, action: JobAction): ActionBody | string {
   const reason = String(form.get('reason') ?? '').trim();
   const body: ActionBody = reason === '' ? {} : { reason };
@@ -150,7 +150,7 @@ function bodyOf(form: FormData, action: JobAction): ActionBody | string {
   return body;
 }
 
-/** Returns undefined if meant as JSON, and broken. */
+/** Returns undefined if the text looks like JSON and is invalid. */
 function parseResult(text: string): unknown {
   try {
     return JSON.parse(text);

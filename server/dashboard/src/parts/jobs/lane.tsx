@@ -1,4 +1,4 @@
-// A lane drawn as a lane: its name, the head at the gate (what runs, or what holds it), and the line behind.
+// A lane: its name, its head (the running job, or the job that holds it), and the jobs in line.
 import { useState } from 'preact/hooks';
 import { actionable, pauseTarget, report, resumeTarget } from '../../data/actions.ts';
 import { ApiError, enc } from '../../data/api.ts';
@@ -90,7 +90,7 @@ function HeadCard({ head }: { head: HeadJob }) {
   );
 }
 
-/** What a WAITING head waits for, and until when. */
+/** The wait of a WAITING head, and its end. */
 export function HeadWait({ head }: { head: LaneJob }) {
   if (head.status !== 'WAITING' || head.waiting === null) return null;
   const text = describeWaiting(head.waiting);
@@ -119,7 +119,7 @@ function PauseMark({ lane }: { lane: Lane }) {
   );
 }
 
-/** The line: one tile per waiting job, in the order in which they will run, and how many there are. */
+/** The line: one tile per waiting job, in the order in which they will run, and their number. */
 function Line({ lane }: { lane: Lane }) {
   if (lane.waiting === 0) return <span class="line-empty">{lane.head === null ? '' : 'nothing waits'}</span>;
   return (
@@ -153,7 +153,7 @@ function Tile({ job }: { job: LaneJob }) {
   );
 }
 
-/** `demo.pipeline` → `pi`: enough to tell neighbours apart. */
+/** `demo.pipeline` → `pi`: enough to distinguish neighbours. */
 function initials(type: string): string {
   return (type.split(/[.:/]/).at(-1) ?? type).slice(0, 2);
 }

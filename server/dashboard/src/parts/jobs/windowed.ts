@@ -1,4 +1,4 @@
-// Only the rows that can be seen are in the document, however long the list is.
+// Renders only the visible rows of a list of any length.
 import type { RefObject } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 

@@ -1,4 +1,4 @@
-// One question: what is asked, for whom, until when; its form while it is open, its answer afterwards.
+// One question: its text, assignee and end; its form while it is open, its answer afterwards.
 import { useState } from 'preact/hooks';
 import { author, setAuthor } from '../../data/actions.ts';
 import { ApiError, enc } from '../../data/api.ts';
@@ -77,7 +77,7 @@ function QuestionForm({ question, onDone }: { question: Question; onDone: () => 
       onDone();
     } catch (problem) {
       setError(problem instanceof ApiError ? problem.message : String(problem));
-      // Somebody else was faster: show their answer.
+      // Another person was faster, so their answer is shown.
       if (problem instanceof ApiError && problem.status === 409) onDone();
     }
     setBusy(false);

@@ -1,4 +1,4 @@
-// The pages, and who sees them.
+// The pages of the navigation, and who may open them.
 import { isOperator, may } from '../../data/session.ts';
 import type { IconName } from '../icons.tsx';
 

@@ -1,4 +1,4 @@
-// The frame around every page: where to go, whose data this is, whether it is live.
+// The frame of every page: navigation, tenant, and the state of the live stream.
 import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import { api, chosenTenant } from '../../data/api.ts';
@@ -15,7 +15,7 @@ import { span, useNow } from '../time.tsx';
 import { entries, type NavEntry } from './nav-entries.ts';
 import { openPalette } from './palette.tsx';
 
-// What fits at the bottom of a phone; the rest is one tap away.
+// The entries that fit at the bottom of a phone; a menu has the rest.
 const firstOnPhones = 3;
 
 export function Shell({ children }: { children: ComponentChildren }) {

@@ -1,4 +1,4 @@
-// Short messages about what was done, some with a way back.
+// Short messages about completed actions, some with an undo.
 import { Store, useStore } from '../../data/store.ts';
 import { Icon } from '../icons.tsx';
 
