@@ -39,7 +39,7 @@ export class Daemon {
   adminKey: NewApiKey | undefined;
   /** The result of the drain; undefined before its end. */
   drainResult: DrainResult | undefined;
-  /** For the program that embeds the daemon. */
+  /** Used by the program that embeds the daemon. */
   readonly context: DaemonContext;
   readonly #lifecycle: Lifecycle;
   readonly #services: Services;

@@ -236,7 +236,10 @@ export class DurableCalls {
     await this.suspend(waiting, leftMs, wakeMs);
   }
 
-  /** For a wait that an event may end, however short, because this process would not notice the event. */
+  /**
+   * Suspends the run. Called directly for waits that an event may end, however short, because this process would not
+   * notice the event.
+   */
   suspend(waiting: Waiting, leftMs: number, wakeMs = leftMs): Promise<never> {
     const { stopping } = this.#parts;
     this.#waits.push({ waiting, leftMs, wakeMs });

@@ -100,7 +100,7 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
         for (const { tenant, results, hasNewEvents } of found) {
           if (results.has_events === false) continue;
           const done = upToDate(results);
-          // What another daemon has counted is still to be shown in this daemon's gauges.
+          // The gauges of this daemon must show events that another daemon has counted.
           if (hasNewEvents || !done.has('statistics')) tasks.statistics.wake(tenant.slug);
           if (!done.has('webhooks') || msOrInfinity(results.delivery_ms) <= 0) tasks.webhooks.wake(tenant.slug);
           if (!done.has(sealsFollower)) tasks.seals.wake(tenant.slug);
@@ -146,7 +146,7 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
       includesSuspended: true,
       probes: {
         lease_ms: (s) => `(select ${msUntil('min(expires_at)')} from ${s}.leases where state = 'ACTIVE')`,
-        // Of those that the sweeper does not recover now.
+        // The earliest expiry of leases that the sweeper does not recover now.
         next_lease_ms: (s) =>
           `(select ${msUntil('min(expires_at)')} from ${s}.leases
              where state = 'ACTIVE' and expires_at >= now() - interval '${config.staleLeaseGraceSeconds} seconds')`,

@@ -136,7 +136,7 @@ export class HttpEffects implements DurableEffects {
   }
 }
 
-/** What a heartbeat says about usage. */
+/** The usage that a heartbeat sends. */
 export function usageToApi({ usage }: HeldLease): { tokens_used?: number; usage?: Units } {
   const { tokens = 0, ...units } = usage;
   return { ...(tokens > 0 && { tokens_used: tokens }), ...(Object.keys(units).length > 0 && { usage: units }) };

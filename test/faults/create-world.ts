@@ -1,4 +1,4 @@
-// The world of a run: on the server of the test run, or with a server and a synchronous standby of its own.
+// The environment of a run: on the server of the test run, or with a separate server and a synchronous standby.
 import { onTestFinished } from 'vitest';
 import { Database } from '../../server/database/database.ts';
 import { createLogger } from '../../server/kernel/logger.ts';

@@ -83,7 +83,7 @@ export class TestDaemon {
     return this.#process;
   }
 
-  /** What all of its processes printed. */
+  /** The output of all its processes. */
   get output(): string {
     return [...this.#outputs, this.#process?.output() ?? ''].join('');
   }

@@ -140,7 +140,8 @@ export const faults: readonly Fault[] = [
     name: 'long transaction',
     inject: async (world) => {
       world.note('long transaction');
-      // It has an id and a snapshot, which hold back what depends on the oldest transaction. Others go on meanwhile.
+      // The transaction has an id and a snapshot, which delay everything that depends on the oldest transaction. Other
+      // work continues.
       await withForeignTransaction(world, 'select pg_current_xact_id()', world.choices.pick([2_000, 10_000]));
     },
   },
@@ -171,7 +172,7 @@ export const faults: readonly Fault[] = [
   onServer('power loss', losePower),
 ];
 
-/** Every daemon and the database server die at the same moment: what was acknowledged is in the server's files. */
+/** Every daemon and the database server die at the same moment. Acknowledged requests are in the server's files. */
 export async function losePower(world: World): Promise<void> {
   const { primary, daemons } = world;
   const ended = daemons.map((daemon) => daemon.end('SIGKILL'));

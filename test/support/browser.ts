@@ -64,7 +64,7 @@ export interface Dashboard {
   browserContext: BrowserContext;
   /** With all scopes. */
   key: string;
-  /** What the browser refused or failed at: must stay empty. */
+  /** Errors of the browser, which must stay empty. */
   complaints: string[];
   api(method: string, path: string, body?: unknown): Promise<Record<string, unknown>>;
   goTo(path: string): Promise<void>;

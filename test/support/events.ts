@@ -25,7 +25,7 @@ export interface OpenTransaction {
   rollback(): Promise<void>;
 }
 
-/** A transaction on a connection of its own that stays open until it is told to end. */
+/** A transaction on a separate connection that stays open until the test ends it. */
 export async function openTransaction({ db }: Where): Promise<OpenTransaction> {
   let end: (how: 'commit' | 'rollback') => void = () => {};
   const ended = new Promise<'commit' | 'rollback'>((resolve) => {

@@ -1,7 +1,7 @@
 // Waits for a condition instead of sleeping for luck.
 
 export interface EventuallyOptions {
-  /** How long a machine that is busy with other work may take; reached only by what never happens. */
+  /** The time that a busy machine may take. Only a check that never succeeds reaches it. */
   timeoutMs?: number;
   everyMs?: number;
 }

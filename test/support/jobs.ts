@@ -1,4 +1,4 @@
-// Short ways to put jobs in and to play the worker; a test names only what matters to it.
+// Shortcuts to enqueue jobs and to act as a worker. A test names only the values that matter to it.
 import { type Claimed, claimJobs } from '../../server/jobs/claim/claim.ts';
 import { enqueue, type NewJob } from '../../server/jobs/enqueue/enqueue.ts';
 import { type FinishResult, finishAttempts } from '../../server/jobs/finish/finish.ts';
@@ -56,7 +56,7 @@ export async function expireLease(where: Where, leaseId: string): Promise<void> 
   ]);
 }
 
-/** What time does to the leases of a worker that is gone. */
+/** Expires the leases of a worker that is gone. */
 export async function expireLeasesOf(where: Where, owner: string): Promise<void> {
   await where.db.query(
     `update ${where.schema}.leases set expires_at = now() - interval '1 hour' where owner = $1 and state = 'ACTIVE'`,

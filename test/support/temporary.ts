@@ -1,4 +1,4 @@
-// A directory that goes away with the test that asked for it.
+// A directory that is deleted with its test.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

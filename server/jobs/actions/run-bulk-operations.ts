@@ -36,7 +36,7 @@ interface LockedOperation extends Operation {
 interface OperationRun {
   /** The number of jobs handled. */
   handled: number;
-  /** Whether there is more to do. */
+  /** True if there is more to do. */
   more: boolean;
   /** The operation waits for the outcome of its canary. */
   waits?: boolean;

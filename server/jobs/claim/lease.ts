@@ -128,7 +128,7 @@ export async function leaseLeftMs(
 
 const fencedJob = statement(`select 1 from ${tenant}.jobs j where ${fence}`);
 
-/** Whether the lease still owns the job, even if it has expired by the clock. */
+/** True if the lease still owns the job, even if it has expired by the clock. */
 export async function isHeld(db: Queryable, schema: Schema, { jobId, leaseId }: HeldJob): Promise<boolean> {
   return (await fencedJob.query(db, schema, { jobId, leaseId })).length > 0;
 }

@@ -89,7 +89,7 @@ const countOpen = statement(`
 
 export interface OpenQuestions {
   open: number;
-  /** How many of these belong to a job that is held and not WAITING. */
+  /** The number of these that belong to a job that is held and not WAITING. */
   ofHolds: number;
 }
 

@@ -4,7 +4,7 @@
 import { type EventLoopUtilization, performance } from 'node:perf_hooks';
 
 interface ClaimLimitOptions {
-  /** Whether other daemons could run the jobs. */
+  /** True if other daemons could run the jobs. */
   hasPeers(): boolean;
   /** Replaced in tests. */
   now?(): number;

@@ -129,10 +129,10 @@ function* leftBatches({ operations, jobs }: AcknowledgedInput): Generator<Violat
   }
 }
 
-/** Receivers refuse what is off by more. */
+/** Receivers refuse a larger difference. */
 const toleranceSeconds = 300;
 
-/** What counts as delivered was received, no delivery was left alone, and the time of each is that of the database. */
+/** Deliveries that count as delivered were received, none was forgotten, and their times are those of the database. */
 function* wrongDeliveries({ resources, webhooks }: AcknowledgedInput): Generator<Violation> {
   const received = new Set(webhooks.map(({ job, seq }) => `${job} ${seq}`));
   for (const { kind, name, state, place } of resources) {
@@ -151,7 +151,10 @@ function* wrongDeliveries({ resources, webhooks }: AcknowledgedInput): Generator
 
 const pointsPerReport = 10;
 
-/** Usage is what handlers reported: all of a run that completed, and no report twice. The sum of the day is that of the jobs. */
+/**
+ * Usage equals the reports of handlers: all of a run that completed, and no report twice. The sum of the day equals
+ * that of the jobs.
+ */
 function* wrongUsage({ jobs, events, effects, resources }: AcknowledgedInput): Generator<Violation> {
   const completed = new Set<string>();
   for (const { type, job_id, lease_id } of events) if (type === 'job.completed') completed.add(`${job_id} ${lease_id}`);

@@ -1,5 +1,5 @@
-// Attempts are counted for what a handler began, or for a process that died (I6): not for a claim that no handler saw.
-// And no handler begins under a lease that is over (I4).
+// Attempts are counted for a handler that began, or for a process that died (I6), not for a claim whose handler never
+// began.
 import type { Effect } from '../../support/model/effects.ts';
 import type { DaemonRecord } from '../daemons.ts';
 import type { Logged } from '../run-log.ts';
@@ -28,7 +28,7 @@ function* countedUnrun({ effects, events, daemons }: AttemptsInput): Generator<V
     // A remote worker that was granted a lease and does not use it is as good as dead.
     if (start === undefined) continue;
     const owner = start.actor.replace(/^worker:/, '');
-    // Events are ordered by job: the next one tells whether somebody has repaired or released it.
+    // Events are ordered by job, so the next one shows whether the job was repaired or released.
     if (events[index + 1]?.job_id === event.job_id) continue;
     const died = daemons.some(
       (record) => record.event === 'exited' && record.name === owner && record.time >= start.time,
@@ -39,7 +39,10 @@ function* countedUnrun({ effects, events, daemons }: AttemptsInput): Generator<V
   }
 }
 
-/** The sweeper ends a lease long after its holder must have stopped trusting it: what begins later is not trusted. */
+/**
+ * The sweeper ends a lease long after its holder must have stopped trusting it, so nothing that begins later is
+ * trusted.
+ */
 function* begunTooLate({ effects, events, daemons }: AttemptsInput): Generator<Violation> {
   const [clock] = daemons;
   if (clock === undefined) return;

@@ -63,7 +63,7 @@ export function checkRun(directory: string): Violation[] {
   return violations;
 }
 
-/** What `leasehold verify` reports has the name of its check in place of an invariant. */
+/** A finding of `leasehold verify` has the name of its check in place of an invariant. */
 function splitName(text: string): Pick<Violation, 'invariant' | 'text'> {
   const [, invariant = '', rest = ''] = /^(\S+) ([\s\S]*)$/.exec(text) ?? [];
   return { invariant, text: rest };

@@ -13,7 +13,7 @@ export interface DaemonsInput {
 
 const maxResidentBytes = 600 * 1024 * 1024;
 
-/** Log lines of repairs: what they repaired was a broken invariant. */
+/** Log lines of repairs. Each repair means a broken invariant. */
 const repairs: Record<string, string> = {
   'jobs had no active lease; their leases were reopened': 'I3',
   'lane had no head and was repaired': 'I2',

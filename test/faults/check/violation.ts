@@ -1,4 +1,4 @@
-// What the checker reports: which invariant broke, what happened, and the line of the run's logs that shows it.
+// A finding of the checker: the broken invariant, a description, and the line of the run's logs that shows it.
 
 export interface Violation {
   /** `I1` to `I12` of docs/guarantees.md, or the name of a check of `leasehold verify`. */

@@ -1,5 +1,5 @@
-// What clients and people do during a run: enqueue work of several kinds, repeat requests, pause, resume and cancel, and
-// release what is held.
+// The requests of clients and people during a run: they enqueue work of several kinds, repeat requests, pause, resume
+// and cancel, and release holds.
 
 import { eventually } from '../../support/eventually.ts';
 import type { JobRequest, TestTenant, World } from '../world.ts';

@@ -1,4 +1,4 @@
-// A program of the tests in a process of its own, ended with the test that started it.
+// A program of the tests in a separate process, which ends with its test.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';

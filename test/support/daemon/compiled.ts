@@ -9,7 +9,10 @@ import { packageRoot } from '../../../server/kernel/environment.ts';
 
 const root = packageRoot();
 
-/** Compiles the files (paths from the root of the project) and what they import; `pathTo(file)` is where one of them went. */
+/**
+ * Compiles the files (paths from the root of the project) with their imports. `pathTo(file)` returns the output of one
+ * of them.
+ */
 export function useCompiled(files: readonly string[]): { pathTo(file: string): string } {
   let directory = '';
   beforeAll(async () => {

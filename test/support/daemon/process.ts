@@ -1,4 +1,4 @@
-// A daemon as a process of its own, used over HTTP, killed and stopped from outside.
+// A daemon in a separate process, used over HTTP, killed and stopped from outside.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 
@@ -14,7 +14,7 @@ import { fastSettings } from './daemon.ts';
 
 const root = packageRoot();
 
-/** What node runs for a daemon: the build, as users run it. */
+/** The program that node runs for a daemon: the build, as for users. */
 export const daemonProgram = ['dist/main.js'];
 
 /** Fast, but with leases that a crowded machine does not lose by itself. */
@@ -49,7 +49,7 @@ export interface DaemonProcess {
 export interface ProcessOptions {
   name?: string;
   env?: Record<string, string>;
-  /** What starts the daemon, in a process group of its own. Else node does, in ours. */
+  /** A program that starts the daemon in a new process group. By default node starts it in this group. */
   command?: [string, ...string[]];
 }
 

@@ -1,5 +1,5 @@
-// Makes what the example of each operation needs: a path with ids in it, and ids for its body. Every operation gets things
-// of its own, so that their order does not matter.
+// Creates the data for the example of each operation: a path with ids, and ids for its body. Every operation gets
+// separate data, so that their order does not matter.
 import { requestExamples } from '../../../server/http/request-examples.ts';
 import { eventually } from '../eventually.ts';
 import type { Body } from './operations.ts';

@@ -1,4 +1,4 @@
-// A webhook receiver: a real HTTP server that remembers what came and answers as the test says.
+// A webhook receiver: a real HTTP server that records requests and answers as the test says.
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll } from 'vitest';
@@ -27,7 +27,7 @@ export const answer =
     response.writeHead(status, headers).end();
   };
 export const hang: Behave = () => {};
-/** Answers, and then goes on talking for as long as anybody listens. */
+/** Answers, and then keeps sending data for as long as the client reads. */
 export const flood: Behave = (_request, response) => {
   response.writeHead(200);
   const chunk = Buffer.alloc(1 << 20, 'x');

@@ -1,4 +1,4 @@
-// The scheduler API over HTTP, with a tenant of its own for every test, and short ways through a job's life.
+// The scheduler API over HTTP, with a new tenant for every test, and shortcuts for the steps of a job.
 import { afterAll, beforeAll, beforeEach, expect } from 'vitest';
 import { schedulerRoutes } from '../../../server/daemon/create-api.ts';
 import { statsRoutes } from '../../../server/http/resources/stats.ts';
@@ -28,7 +28,7 @@ export interface SchedulerContext {
   run(given?: object, ttlSec?: number): Promise<{ job: Json; lease: Json }>;
   capacity(settings: TenantSettings | Record<string, unknown>): Promise<void>;
   expire(leaseId: string): Promise<void>;
-  /** What the sweeper does with expired leases and claims. */
+  /** Expires leases and claims, as the sweeper does. */
   sweep(): Promise<void>;
 }
 
@@ -39,7 +39,7 @@ export function useScheduler(tenant: TenantContext = useTenantPerTest()): Schedu
   const context = { tenant } as SchedulerContext;
   context.app = useApp(tenant, (deps) => {
     const queueLimit = new QueueLimit(deps.db);
-    // Nobody polls within a test: what wakes must wake.
+    // No poll happens within a test, so every wake-up must work.
     context.waiters = new ClaimWaiters(3_600_000, deps.logger);
     return {
       routes: [

@@ -31,7 +31,7 @@ export class EventReader {
     return reader;
   }
 
-  /** What happened, without pings. */
+  /** The events, without pings. */
   get events(): Message[] {
     return this.messages.filter((message) => message.event !== 'ping');
   }
@@ -67,7 +67,7 @@ export class EventReader {
         for (const frame of frames) this.messages.push(parse(frame));
       }
     } catch {
-      // Aborted, or cut off: what came is what counts.
+      // Aborted or cut off. The frames that arrived count.
     }
     this.ended = true;
   }

@@ -5,7 +5,7 @@ export interface UnfinishedRequest {
   method: string;
   path: string;
   headers: Record<string, string>;
-  /** What is sent of the body. */
+  /** The part of the body that is sent. */
   start: string;
 }
 

@@ -1,4 +1,4 @@
-// Compares the durable calls of all jobs, their questions and what was recorded about them with the model.
+// Compares the durable calls of all jobs, their questions and their events with the model.
 import { expect } from 'vitest';
 import type { TenantContext } from '../postgres/database.ts';
 import type { ModelCall } from './durable-model.ts';

@@ -1,6 +1,6 @@
-// The durable calls of handlers, and what ends them, as commands of a property test: stored steps, questions and their
-// answers, events from outside and their deliveries, and time that passes. What follows is known exactly, so this is for
-// one command after the other; wait-commands.ts has what is done at the same time.
+// Durable calls of handlers as commands of a property test: stored steps, questions and their answers, events from
+// outside and their deliveries, and time that passes. Commands run one after the other, so the model predicts the exact
+// result; wait-commands.ts has the concurrent ones.
 import fc from 'fast-check';
 import { expect } from 'vitest';
 import { openEventWait } from '../../../server/jobs/attempt/event-waits.ts';
@@ -135,7 +135,7 @@ async function suspend(
   const { accepted } = await finishAttempts(db, schema, [item], { actor });
   expect(accepted.has(job.id)).toBe(model.suspendFor(lease, job, kind, as));
   if (openCall(job) || job.status !== 'WAITING') return;
-  // What has ended in between makes the job due at once.
+  // A wait that has already ended makes the job due at once.
   expect(await queueDueJobs(db, schema, actor)).toBe(1);
   model.wake([job]);
 }

@@ -7,7 +7,7 @@ export interface ModelCall {
   name: string;
   kind: 'step' | 'question' | 'event';
   status: 'open' | 'completed' | 'failed' | 'skipped' | 'cancelled';
-  /** What the handler gets: the value of a step, the answer, or the id of the event. */
+  /** The value for the handler: the result of a step, the answer, or the id of the event. */
   result: unknown;
   /** Its time has passed, which is found out when the job wakes or runs. */
   isOver: boolean;
@@ -17,7 +17,7 @@ export interface ModelCall {
   log: string[];
 }
 
-/** What the code of the handler says about a call. */
+/** A call in the code of the handler. */
 export interface CallPlan {
   kind: ModelCall['kind'];
   /** An event: only one whose data contains this. A question: it has an answer when its time is over. */
@@ -82,7 +82,7 @@ export class DurableModel {
     return ended.filter((job) => job.status === 'WAITING');
   }
 
-  /** What an answer meets. While the job is on hold, the time of its question stands still. */
+  /** The result of an answer. While the job is on hold, the time of its question stands still. */
   questionStatus(job: ModelJob, { question, isOver }: ModelCall): string | undefined {
     return question?.status === 'open' && isOver && !isOnHold(job.status) ? 'expired' : question?.status;
   }

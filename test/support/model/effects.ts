@@ -1,4 +1,4 @@
-// What handlers did outside of the database, and whether attempts of one target overlapped there.
+// Effects of handlers outside of the database, and whether attempts of one target overlapped there.
 
 /** One line of the effects log. `wait` ends the effects of a run until its next `begin`; `spend` is a step that reports usage. */
 export interface Effect {

@@ -169,7 +169,7 @@ const endAndTake = command(
     const { db, schema } = real.context;
     const { accepted, claimed } = await finishAttempts(db, schema, items, { actor: 'worker:test', claimNext: request });
     if (real.racing) return void (claimed && model.adopt(claimed));
-    // Each kind of outcome is one statement; what the model does one by one leads to the same lanes.
+    // Each kind of outcome is one statement. The model applies them one by one, with the same result for lanes.
     for (const [job, { lease, kind }] of chosen) expect(accepted.has(job.id)).toBe(model.complete(lease, job, kind));
     const next = [...heads].flatMap(([target, before]) => {
       const head = model.startable(target);
@@ -287,7 +287,7 @@ const proceed = command('resumeTarget', pickTarget, async (targetId, model, real
   model.resumeTarget(targetId);
 });
 
-// What happens often is listed often.
+// Frequent commands are listed several times.
 export const engineCommands: fc.Arbitrary<Command>[] = [
   enqueueJobs,
   enqueueJobs,

@@ -76,7 +76,7 @@ export class EngineModel {
     return job;
   }
 
-  /** What a claim takes, in its order. */
+  /** The jobs that a claim takes, in order. */
   claimable(limit: number): ModelJob[] {
     const heads = this.jobs.filter((job) => job.status === 'QUEUED' && job.head);
     const rank = (job: ModelJob) => priorities.indexOf(job.priority);
@@ -123,7 +123,7 @@ export class EngineModel {
     lease.ended = true;
     for (const job of lease.jobs) {
       if (!this.owns(lease, job)) continue;
-      // What a person asked for is what becomes of it, whether it had attempts left or not.
+      // A stop request decides, whether or not the job had attempts left.
       if (job.intent !== null) this.complete(lease, job, job.intent === 'pause' ? 'stopPaused' : 'stopCanceled');
       else if (!this.hasAttemptsLeft(job)) this.complete(lease, job, 'fail');
       else this.complete(lease, job, job.backsOff ? 'recoverLater' : 'recover');
@@ -222,7 +222,7 @@ export class EngineModel {
     this.#lane(target).seq += count;
   }
 
-  /** Takes over what the database gave out, when it alone can know. */
+  /** Copies values that only the database can assign. */
   adopt({ leaseId, jobs }: Claimed): void {
     const lease: ModelLease = { id: leaseId, jobs: [], ended: false };
     for (const { id } of jobs) {
@@ -314,7 +314,7 @@ export class EngineModel {
     return 2 + priorities.indexOf(job.priority);
   }
 
-  /** A paused target has no head that could be claimed: it goes first when the target is resumed. */
+  /** A paused target has no claimable head. Its head is first in line when the target is resumed. */
   #demote(target: string): void {
     if (!this.#lane(target).paused) return;
     const head = this.jobs.find((job) => job.target === target && job.head && job.status === 'QUEUED');

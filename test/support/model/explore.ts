@@ -4,7 +4,7 @@ export interface Model<S> {
   initial: S;
   /** Every step that may be taken next. A step must not change the state that it is given. */
   steps(state: S): Iterable<readonly [label: string, next: S]>;
-  /** What is wrong with the state; undefined if nothing is. */
+  /** Describes the violation in the state; undefined if there is none. */
   violation(state: S): string | undefined;
   /** Two states with one key are the same state. */
   key(state: S): string;

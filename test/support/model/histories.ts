@@ -1,4 +1,4 @@
-// What must never be found in the rows and in the histories of jobs (docs/guarantees.md).
+// Violations that the rows and histories of jobs must never have (docs/guarantees.md).
 import type { Queryable } from '../../../server/database/database.ts';
 import type { Schema } from '../../../server/database/identifiers.ts';
 import { type Status, terminalStatuses } from '../../../server/jobs/model/states.ts';
@@ -44,7 +44,10 @@ export interface EventRow {
   present_attempt: number;
 }
 
-/** What of a running job may follow an acknowledged wish to stop. Anything else would start it again, or ignore it. */
+/**
+ * Events of a running job that may follow an acknowledged stop request. Any other would start it again, or ignore the
+ * request.
+ */
 const afterAsking: Record<string, readonly string[]> = {
   'job.cancel_requested': ['job.canceled', 'job.completed', 'job.partial'],
   'job.pause_requested': ['job.paused', 'job.canceled', 'job.completed', 'job.partial', 'job.failed'],

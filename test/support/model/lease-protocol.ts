@@ -326,7 +326,7 @@ class Stepper {
     }
   }
 
-  /** Requeues what the claim took, if it took effect; if not, it never will. */
+  /** Requeues the jobs of the claim if it took effect. Otherwise it never will. */
   #release(next: ProtocolState, lease: number): void {
     for (const job of next.jobs) {
       if (job.lease === lease) this.#requeue(next, job);
@@ -385,7 +385,8 @@ class Stepper {
     if (answer.jobs.length > 0) {
       held.trustedUntil = Math.max(held.trustedUntil, answer.sentAt + leaseTime - margin);
     }
-    // What the lease no longer owns is lost, and what is to stop is stopped. Outcomes on their way are fenced.
+    // Jobs that the lease no longer owns are lost, and jobs with a stop request are stopped. Outcomes in flight are
+    // fenced.
     for (const key of Object.keys(held.jobs)) {
       const job = Number(key);
       if (answer.jobs.includes(job) || held.jobs[job] === 'sent') continue;
@@ -416,7 +417,7 @@ class Stepper {
     dropAnswers(next, d, lease);
   }
 
-  /** Only what the table of transitions allows, and never out of a terminal state. */
+  /** Allows only the transitions of the table, and none out of a terminal state. */
   #move(next: ProtocolState, job: ModelJob, name: TransitionName): void {
     if (!allows(name, job.status)) next.broken = `${name} is not allowed from ${job.status}`;
     const to = transitions[name].to;

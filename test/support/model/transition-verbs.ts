@@ -22,7 +22,7 @@ const waiting = { kind: 'sleep', step: 'sleep#1', until: '2199-01-01T00:00:00.00
 export type Change = Exclude<TransitionName, 'enqueue' | 'schedule' | 'enqueueWaiting'>;
 
 export function transitionVerbs(context: Pick<TenantContext, 'db' | 'schema'>) {
-  /** A job of its own lane in the given status, by the real verbs. */
+  /** Creates a job in a new lane with the given status, through the real functions. */
   async function jobIn(status: Status): Promise<Job> {
     const targetId = `t-${crypto.randomUUID()}`;
     const remote = (claimedStatuses as readonly Status[]).includes(status);

@@ -52,7 +52,7 @@ async function awaitEvent(job: ModelJob, lease: ModelLease, { context: { db, sch
   return state && state.kind === 'open';
 }
 
-/** What ends the wait of the job: a person answers, or its event comes. */
+/** Ends the wait of the job: a person answers, or its event arrives. */
 async function end(job: ModelJob, model: EngineModel, real: EngineDriver): Promise<void> {
   const { db, schema } = real.context;
   if (!asks(model, job)) {

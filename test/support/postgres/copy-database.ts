@@ -1,5 +1,5 @@
-// What pg_dump and pg_restore do, without their programs: the rows of all schemas of Leasehold, and the sequences, on
-// another server. Transaction ids and the oids of tables are not part of a dump.
+// Copies a database like pg_dump and pg_restore, without their programs: the rows of all schemas of Leasehold, and the
+// sequences, on another server. Transaction ids and the oids of tables are not part of a dump.
 import type { Database } from '../../../server/database/database.ts';
 import { migrateControl, migrateTenant } from '../../../server/database/migrations/migrate.ts';
 

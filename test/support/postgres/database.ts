@@ -1,4 +1,4 @@
-// A database of its own for every test file, cloned from the run's templates and dropped at the end.
+// A separate database for every test file, cloned from the run's templates and dropped at the end.
 // `const context = useTenant();` at the top of a file; its fields are there once the tests run.
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, expect, inject } from 'vitest';

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { packageRoot } from '../../../server/kernel/environment.ts';
 
-/** A directory that every user can enter, also where TMPDIR is closed; it goes with the test. */
+/** A directory that every user can enter, even if TMPDIR is closed. It is deleted with the test. */
 export async function openDirectory(): Promise<string> {
   const directory = await mkdtemp('/tmp/leasehold-open-');
   onTestFinished(() => rm(directory, { recursive: true, force: true }));

@@ -77,7 +77,7 @@ async function startCopy(
   return { url, port, place, halt: () => postmaster.halt(), restart };
 }
 
-/** A server of its own on a backup that was made while the primary worked. */
+/** A separate server on a backup that was made while the primary was working. */
 export async function restoreBackup(primary: CrashableServer): Promise<{ url: string }> {
   const { runner } = primary.place;
   const base = await mkdtemp(join(dirname(dirname(primary.place.directory)), 'leasehold-restored-'));
@@ -113,7 +113,7 @@ async function copyCluster(
   }
 }
 
-/** A server that works meanwhile removes files. What the log then needs of them, it restores. */
+/** A working server removes files. The log restores those that it needs. */
 async function copyFiles(from: string, to: string): Promise<void> {
   await run('cp', ['-a', from, to]).catch((error: { stderr?: string }) => {
     const lines = (error.stderr ?? '').split('\n').filter((line) => line !== '');

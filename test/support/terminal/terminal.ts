@@ -31,7 +31,7 @@ export function runOnTerminal(program: readonly string[], options: TerminalOptio
   });
   let shown = '';
   child.stdout?.setEncoding('utf8').on('data', (text: string) => (shown += text));
-  // What is typed after the program has ended goes nowhere.
+  // Input after the end of the program is dropped.
   child.stdin?.on('error', () => undefined);
   const exitCode = once(child, 'close').then(([code]) => code as number);
   onTestFailed(() => console.error(`── the terminal\n${JSON.stringify(shown.slice(-8000))}`));

@@ -24,14 +24,14 @@ const { clients, timers, workers } = known.leaseholdAlive;
 const atStart = countResources();
 
 afterAll(async () => {
-  // What was closed may need a moment to be gone; what leaks stays.
+  // Closed resources may need a moment to disappear; leaks stay.
   const deadline = performance.now() + 30_000;
   let leaks = findLeaks();
   while (leaks.length > 0 && performance.now() < deadline) {
     await new Promise((resolve) => setTimeout(resolve, 50));
     leaks = findLeaks();
   }
-  // What this file left is not the next one's.
+  // Leftovers of this file do not count for the next one.
   for (const one of [clients, timers, workers]) one.clear();
   if (leaks.length > 0) throw new Error(`still alive at the end of the file:\n  ${leaks.join('\n  ')}`);
 });

@@ -1,5 +1,5 @@
-// A TCP proxy before the database that delivers late: requests after their client gave them up, answers after what they
-// grant is over. It can also refuse every connection.
+// A TCP proxy in front of the database that delivers late: requests after their client gave them up, and answers after
+// their lease expired. It can also refuse every connection.
 import { setImmediate as immediate } from 'node:timers/promises';
 import { expect, onTestFinished } from 'vitest';
 import { eventually } from '../../eventually.ts';
@@ -12,7 +12,7 @@ export interface DelayingProxy {
   holdRequests(text: string): void;
   /** Cuts the connections of clients as soon as a request is kept: its sender gives it up. */
   cutWhenHeld(): Promise<void>;
-  /** Delivers what was kept; resolves when the server has done all of it and has closed the connection. */
+  /** Delivers the kept requests. Resolves when the server has handled all of them and has closed the connection. */
   deliverRequests(): Promise<void>;
   /** Keeps the answers of all requests from now on. */
   holdAnswers(): void;
@@ -34,7 +34,7 @@ export async function startDelayingProxy(databaseUrl: string): Promise<DelayingP
     holdRequests: (text) => proxy.treat(text, 'holdRequest', Number.POSITIVE_INFINITY),
     cutWhenHeld: async () => {
       await eventually(() => expect(proxy.held).toBeGreaterThan(0));
-      // What its client sent together with it has arrived.
+      // The messages that the client sent together with it have arrived.
       await immediate();
       proxy.cutClients();
     },

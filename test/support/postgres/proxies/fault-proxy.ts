@@ -15,7 +15,7 @@ export type Treatment = 'holdRequest' | 'holdAnswer' | 'dropAnswer' | Refusal;
 
 type Refusal = keyof typeof refusals;
 
-/** What a server answers with a full disk, as a standby, and for one of two transactions in conflict. */
+/** Answers of a server with a full disk, of a standby, and to one of two conflicting transactions. */
 const refusals = {
   diskFull: { code: '53100', message: 'could not extend file: No space left on device' },
   readOnly: { code: '25006', message: 'cannot execute this statement in a read-only transaction' },
@@ -97,7 +97,7 @@ export class FaultProxy {
     return [...this.#links].filter((link) => link.heldRequests !== undefined || link.heldAnswers !== undefined).length;
   }
 
-  /** No rule is left, and everything that was held goes on its way; resolves when servers have handled late requests. */
+  /** Removes all rules and forwards everything that was held. Resolves when servers have handled late requests. */
   async deliver(): Promise<void> {
     this.#rules = [];
     const late: Promise<void>[] = [];
@@ -130,7 +130,7 @@ export class FaultProxy {
     this.#delayMs = delayMs;
   }
 
-  /** Passes everything again. What a black hole has swallowed stays lost, so its connections are cut. */
+  /** Passes everything again. Data that a black hole has swallowed stays lost, so its connections are cut. */
   async heal(): Promise<void> {
     const wasDark = this.#mode === 'blackHole';
     this.#mode = 'pass';

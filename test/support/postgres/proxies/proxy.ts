@@ -8,7 +8,7 @@ export interface Proxy {
   url: string;
   /** From now on nothing gets through, in either direction, and nobody is told. */
   blackHole(): void;
-  /** Lets everything through again; what was swallowed stays lost, so its connections are cut. */
+  /** Passes everything again. Swallowed data stays lost, so its connections are cut. */
   heal(): void;
   /** Cuts every connection. */
   cut(): void;
@@ -16,7 +16,7 @@ export interface Proxy {
 }
 
 export interface ProxyOptions {
-  /** Greets with a process id of its own. */
+  /** Greets with a different process id. */
   asPooler?: boolean;
   /** Delivers no notifications, as a pooler in transaction mode. */
   dropsNotifications?: boolean;
@@ -90,7 +90,7 @@ function withoutNotifications(): (data: Buffer) => Buffer {
 
 const keyData = 'K'.charCodeAt(0);
 
-/** Changes the process id in the server's greeting; what comes after it passes untouched. */
+/** Changes the process id in the server's greeting. Later data passes unchanged. */
 function disguiseProcess(): (data: Buffer) => Buffer {
   let greeted = false;
   let held: Buffer = Buffer.alloc(0);

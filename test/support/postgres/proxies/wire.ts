@@ -1,5 +1,5 @@
-// The wire protocol of Postgres as far as a proxy needs it: messages out of a stream of bytes, the requests that they
-// make up, and answers of its own.
+// The part of the Postgres wire protocol that a proxy needs: splits bytes into messages and requests, and creates
+// answers.
 
 /** A type (none in the first message of a client), a length that counts itself, and a body. */
 export interface WireMessage {
@@ -33,7 +33,7 @@ export class MessageReader {
   }
 }
 
-/** What the server answers with one ReadyForQuery: a simple query, or all messages up to a Sync. */
+/** The request that the server answers with one ReadyForQuery: a simple query, or all messages up to a Sync. */
 export interface WireRequest {
   /** The SQL, also that of a statement that was prepared earlier. */
   text: string;
