@@ -236,10 +236,7 @@ export class DurableCalls {
     await this.suspend(waiting, leftMs, wakeMs);
   }
 
-  /**
-   * Suspends the run. Called directly for waits that an event may end, however short, because this process would not
-   * notice the event.
-   */
+  /** Suspends the run. Called directly for waits that an event may end, which this process would not notice. */
   suspend(waiting: Waiting, leftMs: number, wakeMs = leftMs): Promise<never> {
     const { stopping } = this.#parts;
     this.#waits.push({ waiting, leftMs, wakeMs });
