@@ -11,8 +11,8 @@ import { finishAttempts } from '../../server/jobs/finish/finish.ts';
 import { findJob, listJobs } from '../../server/jobs/read/read-jobs.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 import { readSnapshot } from '../../server/stats/read-counts.ts';
-import { deleteTenant, requestTenantDeletion } from '../../server/tenants/delete.ts';
-import { createTenant } from '../../server/tenants/provision.ts';
+import { createTenant } from '../../server/tenants/create-tenant.ts';
+import { deleteTenant, requestTenantDeletion } from '../../server/tenants/delete-tenant.ts';
 import type { Tenant } from '../../server/tenants/tenant.ts';
 
 const [url, finishedText = '10000000', inLaneText = '1000000'] = process.argv.slice(2);

@@ -80,7 +80,7 @@ export function createServices(context: DaemonContext): Services {
     graceLeftMs: () => context.lifecycle.graceLeftMs(),
     onPeers: (live, able) => {
       notifications.setPeers(live > 0);
-      workers.peers = able;
+      workers.setPeers(able);
     },
   });
   const serverMonitor = new ServerMonitor({

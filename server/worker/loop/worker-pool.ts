@@ -48,8 +48,8 @@ export class WorkerPool implements Service {
     this.#context = { ...context, slots, monitor: this.monitor, peers: { count: 1 } };
   }
 
-  /** The number of other daemons that could run the same jobs. */
-  set peers(count: number) {
+  /** Sets the number of other daemons that could run the same jobs. */
+  setPeers(count: number): void {
     this.#context.peers.count = count;
   }
 
