@@ -8,7 +8,7 @@ const jobsPerBatch = 5;
 /** None of them starts in a run. */
 const runAt = () => new Date(Date.now() + 86_400_000).toISOString();
 
-export const bulkQueue = (n: number) => `bulk-${n}`;
+const bulkQueue = (n: number) => `bulk-${n}`;
 
 export async function cancelInBulk(world: World, isOn: () => boolean): Promise<void> {
   for (let n = 0; isOn(); n++) {
