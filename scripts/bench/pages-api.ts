@@ -12,6 +12,7 @@ import { scheduleRoutes } from '../../server/http/resources/schedules.ts';
 import { statsRoutes } from '../../server/http/resources/stats.ts';
 import { webhookRoutes } from '../../server/http/resources/webhooks.ts';
 import { HttpServer } from '../../server/http/server.ts';
+import { StepGroupCommit } from '../../server/jobs/attempt/step-group-commit.ts';
 import { enqueue } from '../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../server/jobs/enqueue/enqueue-limits.ts';
 import { loadConfig } from '../../server/kernel/config.ts';
@@ -44,7 +45,14 @@ export async function startApi(db: Database): Promise<BenchApi> {
       queueLimit,
       enqueuer: { enqueue: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor) },
     }),
-    ...schedulerRoutes({ config, logger, queueLimit, jobTypes, waiters: new ClaimWaiters(1000, logger) }),
+    ...schedulerRoutes({
+      config,
+      logger,
+      queueLimit,
+      stepCommits: new StepGroupCommit(db),
+      jobTypes,
+      waiters: new ClaimWaiters(1000, logger),
+    }),
     jobLogRoutes(),
     attentionRoutes(),
     laneRoutes(),

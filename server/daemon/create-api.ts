@@ -94,7 +94,7 @@ function formPages({ db, registry, signals }: DaemonContext, { readOnly }: Acces
 }
 
 function* routesOf(context: DaemonContext, parts: ApiParts): Generator<RouteGroup> {
-  const { config, db, logger, registry, handlers, queueLimit, signals } = context;
+  const { config, db, logger, registry, handlers, queueLimit, stepCommits, signals } = context;
   const { enqueuer, streams, waiters, schedules, tasks } = parts;
   const wakeOperations = ({ slug }: Tenant) => tasks.operations.runNow(slug);
   const wake = (tenant: Tenant, enqueued: Enqueued[] = []) => {
@@ -108,7 +108,16 @@ function* routesOf(context: DaemonContext, parts: ApiParts): Generator<RouteGrou
   yield receivedEventRoutes({ onReceived });
   yield eventStreamRoutes({ db, streams, registry });
   yield* controlRoutes({ config, jobTypes: handlers, enqueuer, wake, wakeOperations, queueLimit });
-  yield* schedulerRoutes({ config, waiters, wake, logger, queueLimit, jobTypes: handlers, onDependencies });
+  yield* schedulerRoutes({
+    config,
+    waiters,
+    wake,
+    logger,
+    queueLimit,
+    stepCommits,
+    jobTypes: handlers,
+    onDependencies,
+  });
   yield jobLogRoutes();
   yield attentionRoutes();
   yield laneRoutes();

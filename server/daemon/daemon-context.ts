@@ -3,6 +3,7 @@ import { Database } from '../database/database.ts';
 import { Notifications } from '../database/notifications.ts';
 import { EventListeners } from '../events/log/event-listeners.ts';
 import type { ReadinessState } from '../http/resources/health.ts';
+import { StepGroupCommit } from '../jobs/attempt/step-group-commit.ts';
 import { CommitSignals } from '../jobs/commit-signals.ts';
 import { QueueLimit } from '../jobs/enqueue/enqueue-limits.ts';
 import type { RetentionHooks } from '../jobs/retention/delete-stale.ts';
@@ -37,6 +38,7 @@ export interface DaemonContext extends DaemonOptions {
   signals: CommitSignals;
   listeners: EventListeners;
   queueLimit: QueueLimit;
+  stepCommits: StepGroupCommit;
   lifecycle: Lifecycle;
 }
 
@@ -56,6 +58,7 @@ export function createContext(options: DaemonOptions): DaemonContext {
     signals: new CommitSignals(),
     listeners: new EventListeners(db, logger),
     queueLimit: new QueueLimit(db),
+    stepCommits: new StepGroupCommit(db),
     lifecycle: new Lifecycle(),
   };
 }

@@ -1,5 +1,6 @@
 // The dependencies that all workers of a daemon share. The composition root creates them once and passes them down.
 import type { Database } from '../database/database.ts';
+import type { StepGroupCommit } from '../jobs/attempt/step-group-commit.ts';
 import type { CommitSignals } from '../jobs/commit-signals.ts';
 import type { QueueLimit } from '../jobs/enqueue/enqueue-limits.ts';
 import type { Config } from '../kernel/config.ts';
@@ -21,6 +22,7 @@ export interface WorkerContext {
   handlers: HandlerRegistry;
   heartbeat: Heartbeat;
   queueLimit: QueueLimit;
+  stepCommits: StepGroupCommit;
   signals: CommitSignals;
 }
 

@@ -1,13 +1,13 @@
 // Stores the durable calls of an attempt of this process in its tenant's schema. Every write is fenced, and a refused
 // one ends the attempt with `leaseLost`. Calls are retried while the database is unavailable.
 import { type EventWait, openEventWait, type WantedEvent } from '../../jobs/attempt/event-waits.ts';
+import type { StepGroupCommit } from '../../jobs/attempt/step-group-commit.ts';
 import {
   loadSteps,
   type OpenWait,
   openSleep,
   type StepCall,
   type StepEnd,
-  saveSteps,
   type WaitEnd,
 } from '../../jobs/attempt/steps.ts';
 import { isHeld } from '../../jobs/claim/lease.ts';
@@ -24,6 +24,7 @@ import { type DurableRun, waitForChildrenIn } from './enqueue-children.ts';
 import { retryWhileHeld } from './retry-while-held.ts';
 
 interface StepsRun extends DurableRun {
+  stepCommits: StepGroupCommit;
   config: Pick<Config, 'resultLimitBytes' | 'questionTimeoutSeconds' | 'workerId'>;
   readonly signal: AbortSignal;
   check?(): void;
@@ -62,12 +63,15 @@ export class DatabaseSteps implements StepStore {
   }
 
   async save(ends: readonly StepEnd[]): Promise<StopReason | undefined> {
-    const { db, tenant, config } = this.#run;
+    const { tenant, config, stepCommits } = this.#run;
+    let bytes = 0;
     for (const { name, result } of ends) {
       const stored = toStorable(result, config.resultLimitBytes, `The result of step ${name}`);
       if (!stored.ok) throw new Fatal(stored.error.message, { code: stored.error.code });
+      bytes += stored.text?.length ?? 0;
     }
-    return requestedStop(await this.#fenced(() => saveSteps(db, tenant.schema, this.#held, ends, this.#actor)));
+    const write = { held: this.#held, ends, actor: this.#actor };
+    return requestedStop(await this.#fenced(() => stepCommits.save(tenant.schema, write, bytes)));
   }
 
   async timeOut(name: string, seconds: number): Promise<void> {

@@ -19,7 +19,7 @@ const phasesOfJob = statement(`
 
 /** In the order in which they run. */
 export async function listPhases(db: Queryable, schema: Schema, jobId: string): Promise<Phase[]> {
-  return phasesOfJob.query<Phase>(db, schema, { jobId });
+  return phasesOfJob.query<Phase>(db, schema, { jobId }, 'keepPlan');
 }
 
 /** The maximum number of phases in one answer. A job may make 32,767 durable calls, each with a result. */
@@ -143,7 +143,7 @@ export async function openPhases(
     known.some((p) => p.name === name && p.kind === 'phase' && p.position === position),
   );
   if (isComplete) return known;
-  const rows = await openStatement.query(db, schema, { jobId, leaseId, names });
+  const rows = await openStatement.query(db, schema, { jobId, leaseId, names }, 'keepPlan');
   return rows.length === 0 ? undefined : listPhases(db, schema, jobId);
 }
 
@@ -207,13 +207,8 @@ export async function savePhases(
   progress: number | undefined,
   actor: string,
 ): Promise<StopRequest | undefined> {
-  const [saved] = await saveStatement.query<StopRequest>(db, schema, {
-    jobId,
-    leaseId,
-    progress: progress ?? null,
-    changes: JSON.stringify(changes.map(toEntry)),
-    actor,
-  });
+  const values = { jobId, leaseId, progress: progress ?? null, changes: JSON.stringify(changes.map(toEntry)), actor };
+  const [saved] = await saveStatement.query<StopRequest>(db, schema, values, 'keepPlan');
   return saved;
 }
 

@@ -3,9 +3,9 @@
 import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { statement, tenant } from '../../database/sql.ts';
+import { statement, statementVariants, tenant } from '../../database/sql.ts';
 import { withLog } from '../../events/log/transaction-ids.ts';
-import { fence, type HeldJob } from '../claim/lease.ts';
+import { fence, fenceOfEach, type HeldJob } from '../claim/lease.ts';
 import type { JobError, PhaseKind, PhaseStatus, StopRequest } from '../model/job-values.ts';
 
 export interface StoredStep {
@@ -45,12 +45,12 @@ const stopRequest = 'h.cancel_intent as "cancelIntent", h.cancel_detail as "canc
 const stepColumns = (p: string) =>
   ['name', 'kind', 'position', 'parallel', 'status', 'result', 'error'].map((name) => `${p}.${name}`).join(', ');
 
+// The job is locked only if there is something to write: a first run reads, and commits nothing.
 const loading = `
   with held as (
     select j.id, j.cancel_intent, j.cancel_detail
       from ${tenant}.jobs j
      where ${fence}
-       for share
   ),
   due as (
     select p.name
@@ -60,13 +60,20 @@ const loading = `
        and p.status in ('pending', 'running')
        and p.waits_until <= now()
   ),
+  locked as (
+    select j.id
+      from ${tenant}.jobs j
+     where ${fence}
+       and exists (select 1 from due)
+       for share
+  ),
   ended as (
     update ${tenant}.phases p
        set status = 'completed',
            progress = 100,
            finished_at = p.waits_until
-      from held h, due d
-     where p.job_id = h.id
+      from locked l, due d
+     where p.job_id = l.id
        and p.name = d.name
   )`;
 const loaded = `${stepColumns('p')}, p.waits_until as "waitsUntil", ${leftMs}, ${stopRequest}`;
@@ -114,7 +121,7 @@ export async function loadSteps(
 ): Promise<LoadedSteps | undefined> {
   type Row = StoredStep & StopRequest & { name: string | null; found?: number };
   const rows = await (after === undefined
-    ? loadStatement.query<Row>(db, schema, { jobId, leaseId })
+    ? loadStatement.query<Row>(db, schema, { jobId, leaseId }, 'keepPlan')
     : loadPartStatement.query<Row>(db, schema, { jobId, leaseId, after }));
   const [first] = rows;
   if (first === undefined) return undefined;
@@ -185,20 +192,33 @@ export interface StepEnd extends StepCall {
   ms: number;
 }
 
-// On conflict the step failed before and ran again, or the answer to the same request was lost. The second case stores
-// nothing.
-const saveStatement = statement(`
+/** The steps of one job that are stored together. */
+export interface StepWrite {
+  held: HeldJob;
+  ends: readonly StepEnd[];
+  /** For events. */
+  actor: string;
+}
+
+/**
+ * Steps of several jobs, each fenced by its own lease. A job that another transaction has locked is left out with
+ * `skipLocked`, so that the others do not wait for it. On conflict: the step has failed before and ran again, or the
+ * answer to the same request was lost. That stores nothing.
+ * @internal Exported for its test.
+ */
+export const saveStatement = statementVariants<{ skipLocked: boolean }>(
+  ({ skipLocked }) => `
   with held as (
     select j.id, j.target_id, j.attempt, j.lease_id, j.cancel_intent, j.cancel_detail
       from ${tenant}.jobs j
-     where ${fence}
-       for share
+     where ${fenceOfEach}
+       for share ${skipLocked ? 'skip locked' : ''}
   ),
   given as (
     select g.*, now() as at, now() - g.ms * interval '1 millisecond' as started
       from jsonb_to_recordset(:ends::jsonb) as g(
-        name text, position smallint, parallel boolean, status text, result jsonb, error jsonb, tries int, ms float8,
-        event text, data jsonb)
+        n int, job_id uuid, name text, position smallint, parallel boolean, status text, result jsonb, error jsonb,
+        tries int, ms float8, event text, actor text, data jsonb)
   ),
   saved as (
     insert into ${tenant}.phases as p
@@ -206,7 +226,7 @@ const saveStatement = statement(`
     select h.id, g.name, 'step', g.position, g.parallel, g.status, case when g.status = 'completed' then 100 else 0 end,
            g.result, g.error, g.tries, g.started, g.at
       from held h
-     cross join given g
+      join given g on g.job_id = h.id
     on conflict (job_id, name) do update
        set status = excluded.status,
            progress = excluded.progress,
@@ -216,38 +236,46 @@ const saveStatement = statement(`
            finished_at = excluded.finished_at
      where p.status = 'pending'
         or row(p.status, p.result, p.error) is distinct from row(excluded.status, excluded.result, excluded.error)
-    returning p.name
+    returning p.job_id, p.name
   ),
   recorded as (
     ${withLog(tenant)}
     insert into ${tenant}.events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select log.xid, g.event, h.id, h.target_id, 'RUNNING', 'RUNNING', h.attempt, h.lease_id, :actor, g.data
+    select log.xid, g.event, h.id, h.target_id, 'RUNNING', 'RUNNING', h.attempt, h.lease_id, g.actor, g.data
       from held h
-     cross join given g
+      join given g on g.job_id = h.id
+      join saved s on s.job_id = g.job_id and s.name = g.name
      cross join log
      where g.event is not null
-       and g.name in (select name from saved)
+     order by g.n
   )
-  select ${stopRequest} from held h`);
+  select h.id, ${stopRequest} from held h`,
+);
 
 /**
- * Stores and records the ends of steps. Returns the stop that was requested, or undefined if the lease no longer owns
- * the job.
+ * Stores the ends of steps, and records them; returns the stop that people have requested, by job. A job that is missing
+ * in the answer is no longer owned by its lease, or is locked. One job is waited for; of several each has one lease.
  */
 export async function saveSteps(
   db: Queryable,
   schema: Schema,
-  { jobId, leaseId }: HeldJob,
-  ends: readonly StepEnd[],
-  actor: string,
-): Promise<StopRequest | undefined> {
-  const [saved] = await saveStatement.query<StopRequest>(db, schema, {
-    jobId,
-    leaseId,
-    ends: JSON.stringify(ends.map(toEntry)),
-    actor,
-  });
-  return saved;
+  writes: readonly StepWrite[],
+): Promise<Map<string, StopRequest>> {
+  const leases = new Map(writes.map(({ held }) => [held.jobId, held.leaseId]));
+  const entries = writes.flatMap(({ held, ends, actor }) =>
+    ends.map((end) => ({ job_id: held.jobId, actor, ...toEntry(end) })),
+  );
+  const rows = await saveStatement({ skipLocked: leases.size > 1 }).query<StopRequest & { id: string }>(
+    db,
+    schema,
+    {
+      jobIds: [...leases.keys()],
+      leaseIds: [...leases.values()],
+      ends: JSON.stringify(entries.map((entry, n) => ({ n, ...entry }))),
+    },
+    'keepPlan',
+  );
+  return new Map(rows.map(({ id, ...stop }) => [id, stop]));
 }
 
 function toEntry(end: StepEnd): object {

@@ -19,6 +19,11 @@ export const fence = `j.id = :jobId
        and j.lease_id = :leaseId
        and j.status = 'RUNNING'`;
 
+/** The same for several jobs: each under the lease in its place of the other list. */
+export const fenceOfEach = `j.id = any(:jobIds::uuid[])
+       and j.lease_id = (:leaseIds::uuid[])[array_position(:jobIds::uuid[], j.id)]
+       and j.status = 'RUNNING'`;
+
 /** Predicate over `j`: the job has a holder, or a remote claim that may become one. */
 const owned = `j.status in (${ownedStatuses.map((status) => `'${status}'`).join(', ')})`;
 

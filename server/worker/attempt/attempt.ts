@@ -81,6 +81,10 @@ export class Attempt implements HandlerRun {
     return this.#context.db;
   }
 
+  get stepCommits() {
+    return this.#context.stepCommits;
+  }
+
   get logger() {
     return this.#context.logger;
   }

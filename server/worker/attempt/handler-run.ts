@@ -4,6 +4,7 @@
 import type { DurableRun } from '../../durable/database/enqueue-children.ts';
 import type { DurableEffects } from '../../durable/step-store.ts';
 import type { StopReason } from '../../durable/stop-reason.ts';
+import type { StepGroupCommit } from '../../jobs/attempt/step-group-commit.ts';
 import type { Job, JobError } from '../../jobs/model/job.ts';
 import type { Config } from '../../kernel/config.ts';
 import type { JsonText } from '../../kernel/json/json-text.ts';
@@ -22,6 +23,7 @@ export interface LeaseTrust {
 
 export interface HandlerRun extends DurableRun, LeaseTrust {
   job: Job;
+  stepCommits: StepGroupCommit;
   logger: Logger;
   config: Config;
   /** Aborted with a StopReason when the handler must stop. */

@@ -94,8 +94,10 @@ test('a crash after a step does not run it again, and a lost lease cannot store 
   const { leaseId } = await claim(context, { types: ['crashed'] });
   const held = { jobId: job.id, leaseId };
   const end = { name: 'a', position: 0, parallel: false, status: 'completed', tries: 1, ms: 1 } as const;
-  const save = (name: string) =>
-    saveSteps(context.db, context.schema, held, [{ ...end, name, result: 'first' }], 'worker:w1');
+  const save = async (name: string) => {
+    const write = { held, ends: [{ ...end, name, result: 'first' }], actor: 'worker:w1' };
+    return (await saveSteps(context.db, context.schema, [write])).get(job.id);
+  };
   expect(await save('a')).toEqual({ cancelIntent: null, cancelDetail: null });
   // A second daemon runs the type from here on. The row of the job may be sealed already: it must not be altered.
   const run = ({ step }: JobContext) => step('a', () => counts.set('crash:a', 1).size);

@@ -4,6 +4,7 @@ import { schedulerRoutes } from '../../../server/daemon/create-api.ts';
 import { eventRoutes } from '../../../server/http/resources/events.ts';
 import { jobLogRoutes } from '../../../server/http/resources/jobs/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
+import { StepGroupCommit } from '../../../server/jobs/attempt/step-group-commit.ts';
 import { claimJobs } from '../../../server/jobs/claim/claim.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
@@ -21,7 +22,14 @@ const control = useControl(({ db }) => {
     eventRoutes(),
     jobLogRoutes(),
     scheduleRoutes({ db, jobTypes, queueLimit }),
-    ...schedulerRoutes({ config: loadConfig({}), logger, waiters, queueLimit, jobTypes }),
+    ...schedulerRoutes({
+      config: loadConfig({}),
+      logger,
+      waiters,
+      queueLimit,
+      stepCommits: new StepGroupCommit(db),
+      jobTypes,
+    }),
   ];
 });
 // Compressed it is a few kilobytes: what counts is what would be sent.

@@ -1,6 +1,7 @@
 // Claims that wait: woken by work, ended by time, and asked once for all that are alike.
 import { expect, onTestFinished, test } from 'vitest';
 import { schedulerRoutes } from '../../../server/daemon/create-api.ts';
+import { StepGroupCommit } from '../../../server/jobs/attempt/step-group-commit.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
@@ -142,6 +143,7 @@ test('over HTTP the answer is 429 with Retry-After, and a freed place is taken a
       ...deps,
       waiters,
       queueLimit: new QueueLimit(deps.db),
+      stepCommits: new StepGroupCommit(deps.db),
       jobTypes: new HandlerRegistry([]),
     }),
   }));

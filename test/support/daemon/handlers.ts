@@ -2,6 +2,7 @@
 
 import { demoHandlers } from '../../../server/demo/handlers.ts';
 import type { StopReason } from '../../../server/durable/stop-reason.ts';
+import { StepGroupCommit } from '../../../server/jobs/attempt/step-group-commit.ts';
 import type { NewJob } from '../../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
@@ -67,6 +68,7 @@ export async function startClaimed(
     db: context.db,
     tenant: context.tenant,
     job,
+    stepCommits: new StepGroupCommit(context.db),
     leaseId: job.leaseId as string,
     logger: createLogger('silent'),
     config: { ...loadConfig({}), ...config },

@@ -1,6 +1,7 @@
 // A tenant's loop without a daemon, whose claims a test delays or cuts.
 import { onTestFinished } from 'vitest';
 import type { Database } from '../../../server/database/database.ts';
+import { StepGroupCommit } from '../../../server/jobs/attempt/step-group-commit.ts';
 import { CommitSignals } from '../../../server/jobs/commit-signals.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { loadConfig } from '../../../server/kernel/config.ts';
@@ -50,6 +51,7 @@ export function startLoop(context: TenantContext, options: LoopOptions): { loop:
     handlers: new HandlerRegistry([echo]),
     heartbeat,
     queueLimit: new QueueLimit(db),
+    stepCommits: new StepGroupCommit(db),
     signals: new CommitSignals(),
     slots: new Slots(5),
     peers: { count: 0 },

@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, beforeEach, expect } from 'vitest';
 import { schedulerRoutes } from '../../../server/daemon/create-api.ts';
 import { statsRoutes } from '../../../server/http/resources/stats.ts';
+import { StepGroupCommit } from '../../../server/jobs/attempt/step-group-commit.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
@@ -43,7 +44,13 @@ export function useScheduler(tenant: TenantContext = useTenantPerTest()): Schedu
     context.waiters = new ClaimWaiters(3_600_000, deps.logger);
     return {
       routes: [
-        ...schedulerRoutes({ ...deps, waiters: context.waiters, queueLimit, jobTypes: new HandlerRegistry([]) }),
+        ...schedulerRoutes({
+          ...deps,
+          waiters: context.waiters,
+          queueLimit,
+          stepCommits: new StepGroupCommit(deps.db),
+          jobTypes: new HandlerRegistry([]),
+        }),
         statsRoutes(),
       ],
     };

@@ -5,7 +5,7 @@ import type { Queryable } from '../../../database/database.ts';
 import type { Schema } from '../../../database/identifiers.ts';
 import { type DurableRun, enqueueChild, waitForChildrenIn } from '../../../durable/database/enqueue-children.ts';
 import type { ChildOptions } from '../../../durable/durable-context.ts';
-import { countStoredBytes, loadSteps, saveSteps } from '../../../jobs/attempt/steps.ts';
+import { countStoredBytes, loadSteps } from '../../../jobs/attempt/steps.ts';
 import type { Enqueued } from '../../../jobs/enqueue/enqueue.ts';
 import { checkDocument, noteLimitBytes } from '../../../jobs/enqueue/enqueue-limits.ts';
 import type { ChildEnd } from '../../../jobs/flows/fenced-children.ts';
@@ -67,7 +67,7 @@ async function refuseTooLarge(db: Queryable, schema: Schema, jobId: string): Pro
   );
 }
 
-function addSteps(group: RouteGroup, { config, wake }: SchedulerDependencies): void {
+function addSteps(group: RouteGroup, { config, stepCommits, wake }: SchedulerDependencies): void {
   leaseCall(group, {
     name: 'steps',
     summary: 'Store how durable steps ended',
@@ -76,12 +76,13 @@ function addSteps(group: RouteGroup, { config, wake }: SchedulerDependencies): v
     allowSuspended: true,
     answer: stepsAnswer,
     problems: ['PAYLOAD_TOO_LARGE'],
-    handle: async ({ body: { steps }, tenant, schema, db, holder, actor, write }) => {
+    handle: async ({ body: { steps }, tenant, schema, holder, actor, write }) => {
+      let bytes = 0;
       for (const [n, { result, error }] of steps.entries()) {
-        checkDocument(result, `steps[${n}].result`, config.resultLimitBytes);
+        bytes += checkDocument(result, `steps[${n}].result`, config.resultLimitBytes).length;
         checkDocument(error, `steps[${n}].error`, noteLimitBytes);
       }
-      const { cancelIntent } = await write(() => saveSteps(db, schema, holder, steps, actor));
+      const { cancelIntent } = await write(() => stepCommits.save(schema, { held: holder, ends: steps, actor }, bytes));
       wake?.(tenant);
       return { stored: steps.length, cancel_intent: cancelIntent };
     },

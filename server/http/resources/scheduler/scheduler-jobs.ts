@@ -1,6 +1,7 @@
 // /api/scheduler/jobs: submit, claim, report, cancel and read jobs of remote workers.
 import { z } from 'zod';
 import { cancelJob } from '../../../jobs/actions/pause-and-cancel.ts';
+import type { StepGroupCommit } from '../../../jobs/attempt/step-group-commit.ts';
 import type { Enqueued, NewJob } from '../../../jobs/enqueue/enqueue.ts';
 import type { QueueLimit } from '../../../jobs/enqueue/enqueue-limits.ts';
 import { requestHash } from '../../../jobs/enqueue/job-request.ts';
@@ -39,6 +40,7 @@ export interface SchedulerDependencies {
   waiters: ClaimWaiters;
   logger: Logger;
   queueLimit: QueueLimit;
+  stepCommits: StepGroupCommit;
   /** There may be work for the tenant's workers, in this daemon and in others. */
   wake?(tenant: Tenant, enqueued?: Enqueued[]): void;
   /** Checks the payloads of children and applies the defaults of their types. */

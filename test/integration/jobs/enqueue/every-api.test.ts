@@ -3,6 +3,7 @@
 import fc from 'fast-check';
 import { beforeAll, expect, test } from 'vitest';
 import { schedulerRoutes } from '../../../../server/daemon/create-api.ts';
+import { StepGroupCommit } from '../../../../server/jobs/attempt/step-group-commit.ts';
 import { enqueueInCallersTransaction } from '../../../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../../../server/jobs/enqueue/enqueue-limits.ts';
 import { publishJobTypes } from '../../../../server/jobs/enqueue/job-types.ts';
@@ -23,6 +24,7 @@ const control = useControl(({ db }) =>
     waiters,
     logger: createLogger('silent'),
     queueLimit: new QueueLimit(db),
+    stepCommits: new StepGroupCommit(db),
     jobTypes: known,
   }),
 );

@@ -1,0 +1,118 @@
+// Steps of many jobs that end at once share commits. Each stays fenced by its own lease, and what is wrong with one
+// does not concern the others.
+import pg from 'pg';
+import { expect, onTestFinished, test } from 'vitest';
+import { listPhases } from '../../../../server/jobs/attempt/phases.ts';
+import { StepGroupCommit } from '../../../../server/jobs/attempt/step-group-commit.ts';
+import type { Job } from '../../../../server/jobs/model/job.ts';
+import { addJobs, claim, finish } from '../../../support/jobs.ts';
+import { checkInvariants } from '../../../support/model/invariants.ts';
+import { useTenantPerTest } from '../../../support/postgres/database.ts';
+
+const context = useTenantPerTest();
+const noStop = { cancelIntent: null, cancelDetail: null };
+
+async function running(count: number): Promise<Job[]> {
+  await addJobs(
+    context,
+    Array.from({ length: count }, () => ({})),
+  );
+  return (await claim(context)).jobs;
+}
+
+function saver() {
+  const commits = new StepGroupCommit(context.db);
+  return (job: Job, result: unknown, { name = 'a', leaseId = job.leaseId as string, bytes = 0 } = {}) => {
+    const end = { name, position: 0, parallel: true, status: 'completed', result, tries: 1, ms: 1 } as const;
+    return commits.save(context.schema, { held: { jobId: job.id, leaseId }, ends: [end], actor: 'worker:w1' }, bytes);
+  };
+}
+
+async function resultsOf(job: Job): Promise<unknown[]> {
+  return (await listPhases(context.db, context.schema, job.id)).map(({ result }) => result);
+}
+
+/** Transactions that stored steps. */
+async function countCommits(): Promise<number> {
+  const [row] = await context.db.query<{ commits: number }>(
+    `select count(distinct xid)::int as commits from ${context.schema}.events where type = 'job.step_completed'`,
+  );
+  return row?.commits ?? 0;
+}
+
+test('steps of jobs that end at the same time are stored in one commit, and each event names its job and lease', async () => {
+  const jobs = await running(30);
+  const save = saver();
+  const stops = await Promise.all(jobs.flatMap((job, n) => [save(job, n), save(job, { n }, { name: 'b' })]));
+  expect(stops).toEqual(stops.map(() => noStop));
+  expect(await countCommits()).toBe(1);
+  for (const [n, job] of jobs.entries()) expect(await resultsOf(job)).toEqual([n, { n }]);
+  await checkInvariants(context);
+});
+
+test('large results are not gathered in one statement', async () => {
+  const jobs = await running(4);
+  const save = saver();
+  await Promise.all(jobs.map((job) => save(job, 'x'.repeat(200_000), { bytes: 200_000 })));
+  expect(await countCommits()).toBe(4);
+});
+
+test('a lost lease is refused alone, also beside the job under its new lease', async () => {
+  const [first, ...others] = await running(5);
+  const lost = first as Job;
+  await finish(context, lost, { kind: 'requeue', reason: 'test' });
+  const again = (await claim(context)).jobs.find(({ id }) => id === lost.id) as Job;
+  const save = saver();
+  const answers = await Promise.all([
+    save(lost, 'stale'),
+    save(again, 'current', { name: 'b' }),
+    save(lost, 'stale', { name: 'c' }),
+    ...others.map((job) => save(job, 'other')),
+  ]);
+  expect(answers).toEqual([undefined, noStop, undefined, ...others.map(() => noStop)]);
+  expect(await resultsOf(lost)).toEqual(['current']);
+  for (const job of others) expect(await resultsOf(job)).toEqual(['other']);
+  await checkInvariants(context);
+});
+
+test('a job that another transaction has locked waits alone', async () => {
+  const [first, ...others] = await running(5);
+  const locked = first as Job;
+  const client = new pg.Client(context.url);
+  client.on('error', () => {});
+  await client.connect();
+  onTestFinished(() => client.end());
+  await client.query('begin');
+  await client.query(`select id from ${context.schema}.jobs where id = $1 for update`, [locked.id]);
+  const save = saver();
+  let isStored = false;
+  const waiting = save(locked, 'late').then((stop) => {
+    isStored = true;
+    return stop;
+  });
+  await Promise.all(others.map((job) => save(job, 'early')));
+  await Promise.all(others.map((job) => save(job, 'second', { name: 'b' })));
+  expect(isStored).toBe(false);
+  await client.query('rollback');
+  expect(await waiting).toEqual(noStop);
+  expect(await resultsOf(locked)).toEqual(['late']);
+});
+
+test('a result that Postgres refuses fails alone', async () => {
+  const [bad, ...others] = await running(4);
+  const save = saver();
+  const answers = await Promise.allSettled([save(bad as Job, '\u0000'), ...others.map((job) => save(job, 'good'))]);
+  expect(answers.map(({ status }) => status)).toEqual(['rejected', 'fulfilled', 'fulfilled', 'fulfilled']);
+  for (const job of others) expect(await resultsOf(job)).toEqual(['good']);
+});
+
+test('the answer has the stop that people have requested for each job', async () => {
+  const [paused, other] = (await running(2)) as [Job, Job];
+  await context.db.query(
+    `update ${context.schema}.jobs set cancel_requested = true, cancel_intent = 'pause' where id = $1`,
+    [paused.id],
+  );
+  const save = saver();
+  const answers = await Promise.all([save(paused, 1), save(other, 2)]);
+  expect(answers.map((answer) => answer?.cancelIntent)).toEqual(['pause', null]);
+});
