@@ -1,7 +1,7 @@
 // The durable calls of one run of a handler. Each has a name and a position in the order of calls, and is stored. A
 // later run of the same job makes the same calls and gets their stored results. A run that waits for long is suspended:
 // it is stopped, its job becomes WAITING, and the next run begins from the top.
-import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../jobs/attempt/steps.ts';
+import type { StepCall, StepEnd, StoredStep, WaitEnd } from '../jobs/attempt/steps.ts';
 import type { JobErrorCode } from '../jobs/model/job-errors.ts';
 import type { JobError, PhaseKind } from '../jobs/model/job-values.ts';
 import type { Waiting } from '../jobs/model/waiting.ts';
@@ -50,6 +50,8 @@ export class DurableCalls {
   /** Durable calls that have not returned. */
   #open = 0;
   #calls = 0;
+  /** Steps whose code runs now. */
+  runningSteps = 0;
   /** The number of calls of each kind without their own name. */
   readonly #unnamed = new Map<string, number>();
   /** The order of calls is not checked in a run, or after a run, that made several calls at a time. */
@@ -75,9 +77,10 @@ export class DurableCalls {
 
   sleep(end: WaitEnd, name: string | undefined): Promise<void> {
     return this.call('sleep', name ?? this.numbered('sleep'), async (call, stored) => {
-      const wait = stored === undefined ? await this.store.openSleep(call, end) : toWait(stored);
-      if (wait.leftMs <= 0) return;
-      await this.wait({ kind: 'sleep', step: call.name, until: wait.until }, wait.leftMs);
+      const opened = stored === undefined ? await this.store.openSleep(call, end) : undefined;
+      const leftMs = opened?.leftMs ?? stored?.leftMs ?? 0;
+      const until = opened?.until ?? stored?.waitsUntil ?? '';
+      if (leftMs > 0) await this.wait({ kind: 'sleep', step: call.name, until }, leftMs);
     });
   }
 
@@ -88,6 +91,7 @@ export class DurableCalls {
       this.throwIfFailed(call, stored);
       const startedAt = performance.now();
       const end = (tries: number) => ({ ...call, tries, ms: performance.now() - startedAt });
+      this.runningSteps += 1;
       try {
         const parts = { name: call.name, options, stopping: this.#parts.stopping, effects: this.#parts.effects() };
         const { value, tries } = await tryStep(run, parts);
@@ -98,6 +102,8 @@ export class DurableCalls {
       } catch (error) {
         throwIfStopped(this.#parts.stopping.signal);
         throw this.failed(call, startedAt, error);
+      } finally {
+        this.runningSteps -= 1;
       }
     });
   }
@@ -273,10 +279,6 @@ export class DurableCalls {
         });
     });
   }
-}
-
-function toWait({ waitsUntil, leftMs }: StoredStep): OpenWait {
-  return { until: waitsUntil ?? '', leftMs: leftMs ?? 0 };
 }
 
 /** Returns the error of a stored failure as the step threw it, with its code and whether it is retried. */

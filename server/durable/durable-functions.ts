@@ -52,7 +52,10 @@ export class DurableFunctions implements DurableContext {
     return async (usage: Units): Promise<void> => {
       checkUsage(usage);
       await this.#parts.effects().addUsage(usage);
-      await throwIfMustStop(this.#parts.stopping);
+      // What a step has paid for is stored before the run stops: the next one does not pay for it again.
+      const isInStep = (this.#parts.durable?.runningSteps ?? 0) > 0;
+      const check = isInStep ? throwIfLeaseLost : throwIfMustStop;
+      await check(this.#parts.stopping);
     };
   }
 

@@ -40,7 +40,8 @@ export class HttpEffects implements DurableEffects {
       }
     },
     save: async (ends) => {
-      const { cancel_intent: intent } = await this.#post('steps', { steps: ends });
+      // A step that has ended is stored, also when the run has to stop: it is not made again.
+      const { cancel_intent: intent } = await this.#post('steps', { steps: ends }, 'alsoStopped');
       return toStop(intent);
     },
     stop: async ({ kind }) => stop(this.#held, kind === 'paused' ? 'pause' : 'cancel'),
@@ -112,17 +113,17 @@ export class HttpEffects implements DurableEffects {
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: JSON from the server.
-  #post(call: string, body: object): Promise<any> {
+  #post(call: string, body: object, when?: 'alsoStopped'): Promise<any> {
     const path = `/lease/${this.#held.leaseId}/${call}`;
-    return this.#ask(() => this.#api.post(path, { ...own(this.#held), ...body }));
+    return this.#ask(() => this.#api.post(path, { ...own(this.#held), ...body }), when);
   }
 
-  async #ask(send: () => Promise<Answer>): Promise<Answer['body']> {
+  async #ask(send: () => Promise<Answer>, when?: 'alsoStopped'): Promise<Answer['body']> {
     const held = this.#held;
     let serverErrors = 0;
     for (;;) {
       loseIfExpired(held);
-      throwIfStopped(held.stopCalls.signal);
+      if (held.lost || when === undefined) throwIfStopped(held.stopCalls.signal);
       const answer = await send().catch((error: unknown) => {
         if (error instanceof Unreachable && error.status === 500) serverErrors += 1;
         return undefined;

@@ -169,6 +169,16 @@ describe.skipIf(!hasPython)('the Python worker (needs python3)', () => {
     expect(JSON.stringify(await direct.jobs.events(failures).take(100))).toContain('"ZeroDivisionError"');
   });
 
+  it('stores a step that has passed the budget, and begins no other', async () => {
+    const { direct, effects, post, becomes } = await openWorker();
+    await direct.budgets.set('each', { unit: 'cents', limit: 5, per: 'job' });
+    const id = (await post('/scheduler/jobs/submit', { addon_id: 'python', job_type: 'spends' })).job.job_id;
+    const held = await becomes(id, 'ERROR');
+    expect(held).toMatchObject({ error: { code: 'BUDGET_SPENT' }, usage: { units: { cents: 9 } } });
+    expect(held.phases).toMatchObject([{ name: 'paid', status: 'completed' }]);
+    expect(effects).not.toContain('after the budget');
+  });
+
   it('reads stored calls that come in several parts', async () => {
     const { effects, post, becomes, wake } = await openWorker();
     const id = (await post('/scheduler/jobs/submit', { addon_id: 'python', job_type: 'large' })).job.job_id;

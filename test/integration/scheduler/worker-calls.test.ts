@@ -68,10 +68,10 @@ const handlers: Record<string, (work: Work) => Promise<unknown>> = {
     );
     await step('after', () => count('after a pause'));
   },
-  async spends({ addUsage }) {
+  async spends({ addUsage, step }) {
     await addUsage({ cents: 3 });
-    await addUsage({ cents: 6, tokens: 10 });
-    return 'not reached';
+    await step('paid', () => addUsage({ cents: 6, tokens: 10 }));
+    await step('next', () => count('after the budget'));
   },
   async fails({ step }) {
     await step('broken', () => {
@@ -233,6 +233,9 @@ test('usage of any unit counts against the budget, and the worker is stopped', a
   const job = await submit('spends');
   const held = await becomes(job, 'ERROR');
   expect(held).toMatchObject({ error: { code: 'BUDGET_SPENT' }, usage: { cents: 9 }, tokensUsed: 10 });
+  // What was paid for is stored, and nothing began after it.
+  expect(ran['after the budget']).toBeUndefined();
+  expect(await listPhases(context.db, context.schema, job.id)).toMatchObject([{ name: 'paid', status: 'completed' }]);
   const questions = await call('GET', `/questions?job_id=${job.id}&status=open`);
   expect(questions.body.questions).toHaveLength(1);
 });

@@ -98,6 +98,11 @@ def suspended(work):
         effect("suspended")
 
 
+def spends(work):
+    work.step("paid", lambda: work.add_usage(cents=9))
+    work.step("next", lambda: effect("after the budget"))
+
+
 def large(work):
     parts = []
     send = work._calls._send
@@ -107,7 +112,7 @@ def large(work):
     return {"pages": [[page[0], len(page)] for page in kept], "parts": len(parts)}
 
 
-handlers = {"flow": flow, "large": large, "suspended": suspended, "changed": changed, "missing": missing, "twice": twice, "together": together,
+handlers = {"flow": flow, "large": large, "spends": spends, "suspended": suspended, "changed": changed, "missing": missing, "twice": twice, "together": together,
             "failures": failures, "times2": lambda work: work.payload * 2, "divides": lambda work: 1 // work.payload}
 Worker(os.environ["LEASEHOLD_URL"], os.environ["LEASEHOLD_KEY"], "python",
        lambda work: handlers[work.job["job_type"]](work), concurrency=4,

@@ -41,6 +41,7 @@ class Durable:
         self._calls = Calls(self._send, self.sleep, self.stop, release_lane)
         self._usage: Dict[str, float] = dict(job.get("usage") or {}, tokens=job.get("tokens_used") or 0)
         self._counting = threading.Lock()
+        self._steps = 0  # whose code runs now
         self._not_awaited: Dict[str, None] = {}
 
     def _send(self, call: str, body: Mapping[str, Any]) -> Any:
@@ -70,7 +71,7 @@ class Durable:
             tries = 1
             while True:
                 try:
-                    result: T = json_copy(run(), place["name"])
+                    result: T = json_copy(self._run_step(run), place["name"])
                     break
                 except Stopped:
                     raise
@@ -82,6 +83,15 @@ class Durable:
                 tries += 1
             self._calls.completed(place, started, tries, result)
             return result
+
+    def _run_step(self, run: Callable[[], T]) -> T:
+        with self._counting:
+            self._steps += 1
+        try:
+            return run()
+        finally:
+            with self._counting:
+                self._steps -= 1
 
     def sleep_for(self, duration: Union[float, datetime.timedelta], *, name: Optional[str] = None) -> None:
         """In seconds, or a timedelta. A long sleep needs no lease and no worker."""
@@ -201,7 +211,10 @@ class Durable:
             return results
 
     def add_usage(self, **usage: float) -> None:
-        """Adds to what the job used over all attempts, in any unit: add_usage(tokens=120, cents=3)."""
+        """Adds to what the job used over all attempts, in any unit: add_usage(tokens=120, cents=3).
+
+        Call it within the step that used it. Above a budget the step is stored, and the next call raises Stopped.
+        """
         for unit, amount in usage.items():
             if not (math.isfinite(amount) and amount >= 0):
                 raise ValueError("%s must be a number from 0" % unit)
@@ -211,7 +224,8 @@ class Durable:
             for unit, amount in usage.items():
                 self._usage[unit] = round(self._usage.get(unit, 0) + amount, 6)
         self._heard(self._send("heartbeat", self._used()))
-        self.sleep(0)
+        if self._steps == 0:
+            self.sleep(0)
 
     def _used(self) -> Dict[str, Any]:
         """What a heartbeat says about usage: absolute amounts, so that it can be repeated."""

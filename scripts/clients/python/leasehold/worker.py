@@ -116,7 +116,9 @@ class Work(Durable):
         if call == "suspend":
             self._suspending = True
         while True:
-            self.check()
+            # A step that has ended is stored, also when the run has to stop: it is not made again.
+            if call != "steps" or self.reason == "lease lost" or time.monotonic() >= self.deadline:
+                self.check()
             try:
                 status, answer = self._post(self, call, body)
             except Unreachable as error:

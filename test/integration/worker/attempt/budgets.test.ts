@@ -17,7 +17,25 @@ const spend = defineJob({
     return job.attempt;
   },
 });
-const running = useDaemon(context, { handlers: [spend] });
+const thought: string[] = [];
+const think = defineJob({
+  type: 'think',
+  run: async ({ step, addUsage, job }) => {
+    for (const n of [1, 2, 3]) {
+      await step(
+        'think',
+        async () => {
+          thought.push(`${job.id} ${n}`);
+          await addUsage({ cents: 10 });
+          return n;
+        },
+        { key: n },
+      );
+    }
+    return job.attempt;
+  },
+});
+const running = useDaemon(context, { handlers: [spend, think] });
 
 async function tenantWithKey(slug: string) {
   const { tenant } = await addTenant(context.db, slug);
@@ -72,6 +90,24 @@ test('the budget of a job holds it with unit, used and limit; a person raises it
     { unit: 'cents', type: 'spend', used: 1.2 },
     { unit: 'tokens', type: 'spend', used: 20 },
   ]);
+});
+
+test('a step that has passed the budget is stored: after a raise nothing is paid for twice', async () => {
+  const { call, run, ended } = await tenantWithKey('steps');
+  const held = await run({ type: 'think', budget: { cents: 15 } });
+  expect(held).toMatchObject({ status: 'ERROR', error: { code: 'BUDGET_SPENT' }, usage: { units: { cents: 20 } } });
+  expect(held.phases.map(({ name, status }: { name: string; status: string }) => [name, status])).toEqual([
+    ['think#1', 'completed'],
+    ['think#2', 'completed'],
+  ]);
+  await call('POST', `/api/jobs/${held.id}/resume`, { budget: { cents: 100 } });
+  const done = await eventually(async () => {
+    const job = await ended(held.id);
+    expect(job.status).toBe('SUCCESS');
+    return job;
+  });
+  expect(done.usage.units).toEqual({ cents: 30 });
+  expect(thought.filter((line) => line.startsWith(held.id))).toEqual([1, 2, 3].map((n) => `${held.id} ${n}`));
 });
 
 test('the token limit works as before, and as a unit of the budget', async () => {
