@@ -1,7 +1,7 @@
 // W10: jobs of five durable steps per second, beside the same work as five phases and as one plain run.
 // W11: 10,000 sleepers that are due in the same second: until all have woken and run, and the transactions that it takes.
 // W14: free jobs per second with 100,000 limited jobs in front, beside the same without them.
-// They have no peers that run the same thing on Postgres in this harness.
+// The adapter of a peer that has durable steps may export a function W10; the others have no peers in this harness.
 import { performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { defineJob } from 'leasehold';

@@ -55,9 +55,13 @@ async function run() {
   return workload.run(await adapter.open(settings), tools);
 }
 
-/** Workloads that start daemons as processes; they have no peers and no adapter. */
+/** Workloads that no adapter of the seven methods can run. The adapter of a peer may export one under its name. */
 async function ownWorkload() {
-  if (['W10', 'W11', 'W14'].includes(name)) return (await import('./durable.mjs'))[name];
+  if (['W10', 'W11', 'W14'].includes(name)) {
+    const { [name]: durable } = await import('./durable.mjs');
+    const ofPeer = adapter[name];
+    return ofPeer === undefined ? durable : { ...durable, run: (given) => ofPeer({ ...given, settings }) };
+  }
   if (name === 'growth') return (await import('./daemons/growth.mjs')).growth;
   if (name === 'W13') return (await import('./daemons/daemons.mjs')).W13;
   if (['W8', 'W9', 'W12'].includes(name)) return (await import('./rest/rest.mjs'))[name];

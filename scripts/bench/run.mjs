@@ -62,6 +62,7 @@ const peers = {
     ['graphile-worker', 'best-shared'],
     ['pg-boss', 'default-shared'],
   ],
+  W10: [['dbos', 'best']],
 };
 
 const server = await startPostgres();
