@@ -54,7 +54,7 @@ function finished(job: Job): Reason {
     code: 'FINISHED',
     detail: `The job ended as ${job.status} at ${job.finishedAt}.`,
     since: job.finishedAt,
-    release: { detail: 'Nothing: enqueue a new job.', at: null, actions: [] },
+    release: { detail: 'It does not run again; enqueue a new job.', at: null, actions: [] },
   };
 }
 
@@ -67,7 +67,7 @@ async function ownReasons(db: Queryable, schema: Schema, job: Job): Promise<Reas
     if (waitsForJobs(job.waiting)) return [];
     const { question } = job.waiting;
     const asked = question === undefined ? undefined : await readQuestion(db, schema, question);
-    return [waiting(job, job.waiting, asked?.title)];
+    return [waiting(job, job.waiting, asked)];
   }
   return ownedStatuses.includes(job.status) ? [claimed(job)] : [];
 }
@@ -120,18 +120,18 @@ function held(job: Job, asked: Pick<Question, 'id' | 'title'> | undefined): Reas
   };
 }
 
-function waiting(job: Job, waits: Waiting, title: string | undefined): Reason {
+function waiting(job: Job, waits: Waiting, asked: Question | undefined): Reason {
   return {
     code: 'WAITING',
-    detail: `The job ${describeWaiting({ ...waits, title })}, since ${job.heldSince}. It has no slot and no lease meanwhile${
+    detail: `The job ${describeWaiting({ ...waits, title: asked?.title })}, since ${job.heldSince}. It has no slot and no lease meanwhile${
       waits.lane === 'released' ? ', and has left its lane' : ''
     }.`,
     since: job.heldSince,
-    release: releaseOf(job, waits),
+    release: releaseOf(job, waits, asked),
   };
 }
 
-function releaseOf(job: Job, { kind, until, event, question }: Waiting): Release {
+function releaseOf(job: Job, { kind, until, event, question }: Waiting, asked: Question | undefined): Release {
   const cancel = jobAction(job.id, 'cancel');
   if (kind === 'event' && event !== undefined) {
     const send = { action: 'send', method: 'POST', path: `/api/events/${encodeURIComponent(event)}` } as const;
@@ -140,7 +140,8 @@ function releaseOf(job: Job, { kind, until, event, question }: Waiting): Release
     return { detail, at: until ?? null, actions: [send, cancel] };
   }
   if (kind !== 'question') return { detail: `It wakes at ${until}.`, at: until ?? null, actions: [cancel] };
-  const detail = `A person answers the question. Without an answer the wait is over at ${until}: by default QUESTION_TIMEOUT_SECONDS after the question.`;
+  const otherwise = asked?.onTimeout ? 'its default answer counts' : 'the job fails with QUESTION_EXPIRED';
+  const detail = `A person answers the question. Without an answer until ${until} ${otherwise}. A question without a time limit of its own has QUESTION_TIMEOUT_SECONDS.`;
   return { detail, at: until ?? null, actions: [answerAction(question), cancel] };
 }
 

@@ -9,6 +9,7 @@ import { mustFindTarget, type Target } from '../jobs/lanes/target.ts';
 import { describeHold, holdOf } from '../jobs/model/hold.ts';
 import { holdsLane, type Job, priorityRank } from '../jobs/model/job.ts';
 import { isOnHold } from '../jobs/model/states.ts';
+import { describeWaiting } from '../jobs/model/waiting.ts';
 import { maxInt8 } from '../kernel/limits.ts';
 import { jobAction, type Reason, type ReleaseAction } from './reason.ts';
 
@@ -146,7 +147,7 @@ function behindJob(other: LaneJob): Reason {
   }
   return {
     code: 'BEHIND_JOB',
-    detail: `Job ${other.id} (${other.type}) is ${other.status} and ahead in the lane${other.isUnleased ? '; its lease is gone' : ''}.`,
+    detail: `Job ${other.id} (${other.type}) is ${other.status} and ahead in the lane${aheadBecause(other)}.`,
     jobId: other.id,
     release: {
       detail: `Job ${other.id} ends, or is canceled.`,
@@ -154,6 +155,11 @@ function behindJob(other: LaneJob): Reason {
       actions: [jobAction(other.id, 'cancel')],
     },
   };
+}
+
+function aheadBecause({ waiting, isUnleased }: LaneJob): string {
+  if (isUnleased) return '; its lease is gone';
+  return waiting === null ? '' : `: it ${describeWaiting(waiting)}`;
 }
 
 function behindMore(count: number): Reason {

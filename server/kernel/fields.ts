@@ -106,9 +106,14 @@ export interface FieldError {
   message: string;
 }
 
-/** `where` is the prefix of the field names, such as `query` or `settings`. */
-export function parseFields<S extends z.ZodType>(schema: S, value: unknown, where = ''): z.output<S> {
-  const result = schema.safeParse(value);
+/** `where` is the prefix of the field names, such as `query` or `settings`. `messages` replace those of zod. */
+export function parseFields<S extends z.ZodType>(
+  schema: S,
+  value: unknown,
+  where = '',
+  messages?: (issue: z.core.$ZodRawIssue) => string | undefined,
+): z.output<S> {
+  const result = schema.safeParse(value, messages && { error: messages });
   if (result.success) return result.data;
   throw invalidFields(fieldErrors(result.error.issues, where));
 }

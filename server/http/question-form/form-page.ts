@@ -120,7 +120,9 @@ function fieldOf(field: FormField, n: number, entered: Entered | undefined, erro
   const note =
     described &&
     html`<span id="${id}-note">${hint !== undefined && html`<span class="hint">${hint}</span>`}${error !== undefined && html`<span class="error">${error}</span>`}</span>`;
-  const optional = !required && kind !== 'checkbox' && html` <span class="hint">optional</span>`;
+  // What has a default is answered if it is left as it is.
+  const isOptional = !required && kind !== 'checkbox' && field.initial === '';
+  const optional = isOptional && html` <span class="hint">optional</span>`;
   const pick = (type: string, option: string, text: string, place: number) =>
     html`<div class="choice"><input type="${type}" id="${id}-${place}" name="field.${name}" value="${option}"${isChosen(option) && html` checked`}${required && html` required`}> <label for="${id}-${place}">${text}</label></div>`;
   const group = (choices: readonly Html[]) =>

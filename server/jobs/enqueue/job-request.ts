@@ -37,7 +37,9 @@ export const uniqueRequest = z
   .strictObject({
     key: nameField().describe('Of this type, at most one job holds the key at a time.'),
     until: z
-      .union([z.enum(['started', 'finished']), z.int().min(1).max(maxSeconds)])
+      .union([z.enum(['started', 'finished']), z.int().min(1).max(maxSeconds)], {
+        error: `must be started, finished, or a whole number of seconds from 1 to ${maxSeconds}`,
+      })
       .default('finished')
       .describe('How long a job holds it: until it first starts, until it has ended, or for so many seconds.'),
     conflict: z

@@ -3,6 +3,7 @@
 import { z } from 'zod';
 import { type FieldError, invalidFields, parseFields } from '../../kernel/fields.ts';
 import { findJsonViolation } from '../../kernel/json/json-violations.ts';
+import { answerError } from './answer-errors.ts';
 import type { AnswerSchema, AskedQuestion, GivenAnswer, QuestionAction, QuestionRequest } from './question-request.ts';
 
 // A form with a hundred fields is smaller.
@@ -14,7 +15,17 @@ const refusedKeywords = new Set(['pattern', 'patternProperties', '$ref', '$dynam
 
 /** Converts the zod schema of a handler. Throws if JSON Schema cannot express it. */
 export function toAnswerSchema(schema: z.ZodType): AnswerSchema {
-  const { $schema: _, '~standard': __, ...made } = z.toJSONSchema(schema, { io: 'input' }) as Record<string, unknown>;
+  const {
+    $schema: _,
+    '~standard': __,
+    ...made
+  } = z.toJSONSchema(schema, {
+    io: 'input',
+    // The format says the same, in words that people know.
+    override: ({ jsonSchema }) => {
+      if (jsonSchema.format === 'email') delete jsonSchema.pattern;
+    },
+  }) as Record<string, unknown>;
   return made.additionalProperties === undefined ? { ...made, additionalProperties: false } : made;
 }
 
@@ -46,7 +57,7 @@ export function checkAnswer(
     const message = actions.length === 0 ? 'this question has no actions' : `must be one of: ${allowed}`;
     throw invalidFields([{ field: name('action'), message }]);
   }
-  const answer = parseFields(compile(schema), { ...given.answer, ...action?.answer }, name('answer'));
+  const answer = parseFields(compile(schema), { ...given.answer, ...action?.answer }, name('answer'), answerError);
   return { answer: answer as Record<string, unknown>, ...(action !== undefined && { action: action.name }) };
 }
 

@@ -155,19 +155,25 @@ function notFound() {
   return problem('NOT_FOUND', 'There is no such question.');
 }
 
-/** The time of questions stands still while the job is on hold. */
+const ended = { answered: 'answered', expired: 'not answered in time', canceled: 'canceled' } as const;
+
+/** While the job is on hold, the time of its questions stands still. */
 function refuseIfClosed({ jobStatus, isOver, ...question }: LockedQuestion): void {
   const status = closedStatus(question.status, jobStatus, isOver && !isOnHold(jobStatus));
   if (status === 'open') return;
   const { answer, action, answeredBy, closedAt } = question;
   const by = answeredBy === null ? '' : ` by ${answeredBy}`;
-  throw problem('QUESTION_CLOSED', `The question is ${status}${by}${closedAt === null ? '' : ` since ${closedAt}`}.`, {
-    question_status: status,
-    answer,
-    action,
-    answered_by: answeredBy,
-    closed_at: closedAt,
-  });
+  throw problem(
+    'QUESTION_CLOSED',
+    `The question was ${ended[status]}${by}${closedAt === null ? '' : ` at ${closedAt}`}.`,
+    {
+      question_status: status,
+      answer,
+      action,
+      answered_by: answeredBy,
+      closed_at: closedAt,
+    },
+  );
 }
 
 function closedStatus(status: Question['status'], jobStatus: Status, isOver: boolean): Question['status'] {

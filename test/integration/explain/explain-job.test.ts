@@ -64,7 +64,11 @@ describe('why a job is not running', () => {
       reasons: [{ code: 'WAITING', detail: expect.stringContaining(`"nap" until ${until}`), release: { at: until } }],
     });
     expect((await why(second)).reasons).toMatchObject([
-      { code: 'BEHIND_JOB', jobId: first.id, detail: expect.stringContaining('WAITING') },
+      {
+        code: 'BEHIND_JOB',
+        jobId: first.id,
+        detail: expect.stringContaining(`is WAITING and ahead in the lane: it sleeps in "nap" until ${until}`),
+      },
     ]);
   });
 

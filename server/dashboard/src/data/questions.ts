@@ -1,7 +1,7 @@
 // Questions to people: the types of the API, the fields of their forms, and sending an answer.
 import { toast } from '../parts/shell/toasts.tsx';
 import { named } from './actions.ts';
-import { api, enc } from './api.ts';
+import { type ApiError, api, enc } from './api.ts';
 
 type Property = { type?: string; title?: string; description?: string; enum?: unknown[]; default?: unknown } & Record<
   string,
@@ -58,6 +58,17 @@ function controlOf(property: Property, required: boolean): Control {
   if (property.type === 'number' || property.type === 'integer') return 'number';
   if (property.type !== 'string') return 'json';
   return typeof property.maxLength === 'number' && property.maxLength <= 200 ? 'line' : 'lines';
+}
+
+/** Fields as the form calls them: `answer.dueDate: is required` → `Due date: is required`. */
+export function describeRefusal(
+  { message, problem }: Pick<ApiError, 'message' | 'problem'>,
+  fields: readonly Pick<QuestionField, 'name' | 'label'>[],
+): string {
+  const errors = problem.errors as { field: string; message: string }[] | undefined;
+  if (errors === undefined) return message;
+  const labels = new Map(fields.map(({ name, label }) => [`answer.${name}`, label]));
+  return errors.map((error) => `${labels.get(error.field) ?? error.field}: ${error.message}`).join('; ');
 }
 
 /** A value that cannot be parsed is sent unchanged, and the API names the field. */

@@ -57,7 +57,7 @@ export function JobPage({ id }: { id: string }) {
             {data.checkpoint !== null && <Document label="Checkpoint" value={data.checkpoint} />}
             {data.phases.some((phase) => phase.result !== null) && (
               <Document
-                label={data.phases_total === undefined ? 'Output of phases' : 'Output of the last phases'}
+                label={resultsLabel(data)}
                 value={Object.fromEntries(
                   data.phases.filter((phase) => phase.result !== null).map((phase) => [phase.name, phase.result]),
                 )}
@@ -100,6 +100,11 @@ function JobQuestions({ job, onDone }: { job: Job; onDone: () => void }) {
       ))}
     </section>
   );
+}
+
+function resultsLabel({ phases, phases_total: total }: Job): string {
+  const what = phases.every((phase) => phase.kind === 'phase') ? 'phases' : 'durable calls';
+  return `Results of ${total === undefined ? '' : 'the last '}${what}`;
 }
 
 /** Retention removes jobs before their history. */

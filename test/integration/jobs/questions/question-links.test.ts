@@ -27,6 +27,7 @@ const handlers = [
           note: z.string().max(500).optional().describe('Shown to the customer.'),
           extras: z.array(z.enum(['x', 'y'])).optional(),
           urgent: z.boolean().default(false),
+          carrier: z.enum(['a', 'b']).default('b'),
         }),
       }),
   }),
@@ -117,6 +118,9 @@ test('the form has a field for each property, keeps entered values, names errors
   ]) {
     expect(page.text).toContain(part);
   }
+  // A field with a default is not left open.
+  expect(page.text).toContain('<label for="field-6">Carrier</label>');
+  expect(page.text).toContain('Note <span class="hint">optional</span>');
   const entered = { 'field.plan': 'large', 'field.seats': '500', 'field.note': 'two\r\nlines', 'field.urgent': 'true' };
   const refused = await browse(url, entered);
   expect(refused.status).toBe(400);
@@ -130,7 +134,15 @@ test('the form has a field for each property, keeps entered values, names errors
     ['field.extras', 'y'],
   ]);
   expect(done).toMatchObject({ status: 200, text: expect.stringContaining('Your answer was recorded.') });
-  const answer = { approve: true, plan: 'large', seats: 50, note: 'two\nlines', extras: ['x', 'y'], urgent: true };
+  const answer = {
+    approve: true,
+    plan: 'large',
+    seats: 50,
+    note: 'two\nlines',
+    extras: ['x', 'y'],
+    urgent: true,
+    carrier: 'b',
+  };
   await eventually(async () => expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', result: answer }));
   expect((await call('GET', `/api/questions/${id}`)).body).toMatchObject({ answered_by: 'ann@example.com', answer });
   expect((await call('GET', `/api/questions/${id}/links`)).body.links[0].used_at).not.toBeNull();

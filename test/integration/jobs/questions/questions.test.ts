@@ -162,6 +162,7 @@ test('a handler asks over HTTP, gets the answer and ends in SUCCESS', async () =
   const { body: attention } = await call('GET', '/api/attention');
   expect(attention.questions.open).toBeGreaterThan(0);
   expect(attention.questions.newest).toContainEqual(question);
+  expect(why.reasons[0].release.detail).toContain('the job fails with QUESTION_EXPIRED');
   expect(why.reasons[0].release.detail).toContain('QUESTION_TIMEOUT_SECONDS');
 
   const bad = await call('POST', `/api/questions/${question.id}/answer`, { answer: { approve: 'maybe', other: 1 } });
@@ -176,7 +177,12 @@ test('a handler asks over HTTP, gets the answer and ends in SUCCESS', async () =
   });
   expect(await call('POST', path, { answer: { approve: false } })).toMatchObject({
     status: 409,
-    body: { code: 'QUESTION_CLOSED', answer: { approve: true, note: 'go' }, answered_by: 'ann' },
+    body: {
+      code: 'QUESTION_CLOSED',
+      detail: expect.stringMatching(/^The question was answered by ann at /),
+      answer: { approve: true, note: 'go' },
+      answered_by: 'ann',
+    },
   });
   expect(await becomes(job, 'SUCCESS')).toMatchObject({ result: 'yes: go', attempt: 2, waiting: null });
   expect(runs.filter((id) => id === job.id)).toHaveLength(2);

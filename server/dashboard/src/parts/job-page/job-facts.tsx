@@ -17,7 +17,7 @@ export function JobFacts({ job }: { job: Job }) {
     ],
     ['Queue', job.queue],
     ['Created', <Ago key="c" at={job.created_at} />],
-    ['Runs', job.run_at !== null && Date.parse(job.run_at) > Date.now() ? <Ago key="r" at={job.run_at} /> : undefined],
+    nextRun(job),
     ['Started', job.started_at && <Ago key="s" at={job.started_at} />],
     ['Ended', job.finished_at && <Ago key="f" at={job.finished_at} />],
     [
@@ -61,6 +61,12 @@ export function JobFacts({ job }: { job: Job }) {
       </dl>
     </section>
   );
+}
+
+/** A job that waits may be due earlier than it wakes, for a reminder. */
+function nextRun({ status, waiting, run_at: runAt }: Job): [string, ComponentChildren] {
+  if (status === 'WAITING') return ['Waits until', waiting?.until && <Ago key="w" at={waiting.until} />];
+  return ['Runs', runAt !== null && Date.parse(runAt) > Date.now() ? <Ago key="r" at={runAt} /> : undefined];
 }
 
 export function RelatedJobs({ job }: { job: Job }) {

@@ -1,7 +1,8 @@
 // The history of a job with authors and reasons, and the error of every attempt with its stack.
 import { useState } from 'preact/hooks';
+import { describeEvent } from '../../data/jobs/event-words.ts';
 import type { Job, JobError, LiveEvent } from '../../data/types.ts';
-import { clock, exact, span } from '../time.tsx';
+import { clock, exact, Sentence, span } from '../time.tsx';
 
 const noise = /^job\.(progress|usage|lease_renewed|heartbeat)/;
 
@@ -31,7 +32,9 @@ function HistoryLine({ event }: { event: LiveEvent }) {
   const error = event.data?.error as JobError | undefined;
   return (
     <li class={`history-line history-${toneOf(event)}`}>
-      <span class="history-what">{words(event)}</span>
+      <span class="history-what">
+        <Sentence text={words(event)} />
+      </span>
       <span class="muted small">
         {author ? `${author} (${event.actor})` : event.actor} ·{' '}
         <time dateTime={event.at} title={exact(event.at)}>
@@ -52,14 +55,9 @@ function toneOf(event: LiveEvent): string {
   return 'wait';
 }
 
-/** `job.phase_started` with its phase → `Phase started: download`. */
 function words(event: LiveEvent): string {
-  const name = event.type.replace(/^\w+\./, '').replaceAll('_', ' ');
-  const text = name.charAt(0).toUpperCase() + name.slice(1);
-  const phase = event.data?.phase;
-  if (typeof phase === 'string') return `${text}: ${phase}`;
   if (event.type === 'job.started' && event.attempt !== null) return `Started, attempt ${event.attempt}`;
-  return text;
+  return describeEvent(event);
 }
 
 interface Failure {

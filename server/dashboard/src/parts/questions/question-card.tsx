@@ -2,7 +2,14 @@
 import { useState } from 'preact/hooks';
 import { author, setAuthor } from '../../data/actions.ts';
 import { ApiError, enc } from '../../data/api.ts';
-import { answerQuestion, fieldsOf, type Question, type QuestionField, readAnswer } from '../../data/questions.ts';
+import {
+  answerQuestion,
+  describeRefusal,
+  fieldsOf,
+  type Question,
+  type QuestionField,
+  readAnswer,
+} from '../../data/questions.ts';
 import { hrefOf } from '../../data/router.ts';
 import { may } from '../../data/session.ts';
 import { Field } from '../dialog.tsx';
@@ -76,7 +83,7 @@ function QuestionForm({ question, onDone }: { question: Question; onDone: () => 
       setError(undefined);
       onDone();
     } catch (problem) {
-      setError(problem instanceof ApiError ? problem.message : String(problem));
+      setError(problem instanceof ApiError ? describeRefusal(problem, fields) : String(problem));
       // Another person was faster, so their answer is shown.
       if (problem instanceof ApiError && problem.status === 409) onDone();
     }
@@ -164,7 +171,14 @@ function FieldControl({ field }: { field: QuestionField }) {
   return (
     <Field label={control === 'json' ? `${label} (JSON)` : label} {...more}>
       {control === 'number' ? (
-        <input type="number" step={property.type === 'integer' ? 1 : 'any'} defaultValue={initial} {...input} />
+        <input
+          type="number"
+          step={property.type === 'integer' ? 1 : 'any'}
+          min={property.minimum as number}
+          max={property.maximum as number}
+          defaultValue={initial}
+          {...input}
+        />
       ) : control === 'line' ? (
         <input maxLength={property.maxLength as number} defaultValue={initial} {...input} />
       ) : (
