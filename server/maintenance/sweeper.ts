@@ -9,6 +9,7 @@ import { findHeadlessLanes, lockTargets, promote } from '../jobs/lanes/lane.ts';
 import { resumeDueTargets } from '../jobs/lanes/target.ts';
 import { defaultTimeout } from '../jobs/model/job.ts';
 import { budgetRules } from '../jobs/model/job-budget.ts';
+import { monotonicMs } from '../kernel/clock.ts';
 import { firstUuid } from '../kernel/limits.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
@@ -44,12 +45,16 @@ const repairSlice = 1000;
 const orphanSlicesPerSweep = 10;
 // Repairs look for states that should never exist, so a few tenants per pass are enough.
 const repairsPerPass = 4;
+// A tenant without new events is scanned again after this time, for changes made directly in SQL.
+const rescanMs = 600_000;
 
 interface RepairPosition {
   orphansFrom: string;
   lanesFrom: string;
   /** The tenant was polled again since the current scan of its jobs began. */
   changed: boolean;
+  /** When the last scan of all its jobs ended. */
+  scannedAtMs: number;
 }
 
 export class Sweeper {
@@ -75,9 +80,11 @@ export class Sweeper {
       if (msOrInfinity(resumes_ms) <= 0) await this.#runStep(tenant, 'targets', () => this.#sweepPauses(tenant));
       if (canary_ended === true) await this.#runStep(tenant, 'targets', () => this.#sweepCanaries(tenant));
     }
-    for (const { tenant } of found) {
+    for (const { tenant, hasNewEvents } of found) {
+      const position = this.#positionOf(tenant);
+      if (!hasNewEvents && monotonicMs() < position.scannedAtMs + rescanMs) continue;
       this.#unrepaired.add(tenant.id);
-      this.#positionOf(tenant).changed = true;
+      position.changed = true;
     }
     await this.#repairNext();
   }
@@ -94,7 +101,8 @@ export class Sweeper {
   }
 
   #positionOf(tenant: Tenant): RepairPosition {
-    const position = this.#positions.get(tenant.id) ?? { orphansFrom: firstUuid, lanesFrom: '', changed: false };
+    const unscanned = { orphansFrom: firstUuid, lanesFrom: '', changed: false, scannedAtMs: Number.NEGATIVE_INFINITY };
+    const position = this.#positions.get(tenant.id) ?? unscanned;
     this.#positions.set(tenant.id, position);
     return position;
   }
@@ -113,6 +121,7 @@ export class Sweeper {
     if (position.orphansFrom === firstUuid) position.changed = false;
     await this.#runStep(tenant, 'orphans', () => this.#repairOrphans(tenant, position));
     await this.#runStep(tenant, 'lanes', () => this.#repairLanes(tenant, position));
+    if (position.orphansFrom === firstUuid) position.scannedAtMs = monotonicMs();
     if (position.orphansFrom !== firstUuid || position.changed) this.#unrepaired.add(tenant.id);
   }
 

@@ -199,7 +199,7 @@ const orphanStatement = statement(`
                and run_at < now() - :afterSeconds::float8 * interval '1 second'),
            '[]') as waiting,
          array(select j.id from j where ${hasNoLease(tenant)}) as unleased,
-         array(select j.id from j where j.status = 'WAITING' and j.run_at > now()) as dependents`);
+         array(select j.id from j where j.status = 'WAITING' and j.waiting ->> 'kind' in ('children', 'after', 'turn') and j.run_at > now()) as dependents`);
 
 /**
  * Reads one slice of all jobs, in id order, and looks for states that no index shows and that should not exist: an

@@ -138,6 +138,40 @@ test('a lease that ended while its job still runs is opened again as expired', a
   expect(await leaseOf(job)).toMatchObject({ state: 'ACTIVE', live: false });
 });
 
+test('a tenant without new events is scanned once, however many jobs wait in it', async () => {
+  const { db } = context;
+  const { schema, tenant } = await addTenant(db);
+  await db.query(
+    `insert into ${schema}.jobs (id, status, type, payload, lane_head, attempt, held_since, run_at, waiting)
+     select gen_random_uuid(), 'WAITING', 'crowd', '{}', true, 1, now(), now() + interval '1 day',
+            '{"kind": "sleep", "step": "nap"}'
+       from generate_series(1, 12000)`,
+  );
+  const sent: string[] = [];
+  const view = db.forTenant(schema);
+  const recording = {
+    query(text: string, values?: unknown[]) {
+      sent.push(text);
+      return view.query(text, values);
+    },
+    transaction(work: never) {
+      sent.push('begin');
+      return view.transaction(work);
+    },
+    forTenant: () => recording,
+  } as unknown as typeof db;
+  const sweeper = createSweeper(tenant, { db: recording });
+  await sweeper.sweep([{ tenant, results: {}, hasNewEvents: true }]);
+  // Three slices of 5,000 jobs, and the lanes. Sleepers wait for no other job, so no edges are read.
+  expect(sent.filter((text) => text.includes('as dependents'))).toHaveLength(3);
+  expect(sent).not.toContain('begin');
+  sent.length = 0;
+  for (let n = 0; n < 3; n++) await sweeper.sweep([{ tenant, results: {}, hasNewEvents: false }]);
+  expect(sent).toEqual([]);
+  await sweeper.sweep([{ tenant, results: {}, hasNewEvents: true }]);
+  expect(sent.length).toBeGreaterThan(0);
+});
+
 test('one sweep reads tens of thousands of jobs', async () => {
   const { db } = context;
   const other = { ...context, ...(await addTenant(db)) };

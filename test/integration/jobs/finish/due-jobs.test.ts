@@ -4,6 +4,9 @@ import type { Database } from '../../../../server/database/database.ts';
 import { queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import { deliverEvents } from '../../../../server/jobs/received/deliver-events.ts';
 import { receiveEvent } from '../../../../server/jobs/received/receive-event.ts';
+import { loadConfig } from '../../../../server/kernel/config.ts';
+import { probeTenants } from '../../../../server/maintenance/probes.ts';
+import { createPolledTasks } from '../../../../server/maintenance/tasks.ts';
 import { addJobs } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
@@ -33,6 +36,16 @@ async function rowsRead(text: string, values: unknown[]): Promise<number> {
       ...(node.Plans ?? []).map(maxOf),
     );
   return maxOf(row!['QUERY PLAN'][0]!.Plan);
+}
+
+/** Pages that this statement reads, once they are in memory. */
+async function pagesRead(text: string, values: unknown[]): Promise<number> {
+  const [row] = await context.db.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
+    `explain (analyze, buffers, format json) ${text}`,
+    values,
+  );
+  const plan = row!['QUERY PLAN'][0]!.Plan;
+  return (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0);
 }
 
 /** The database, with a record of what is sent outside of transactions. */
@@ -91,4 +104,30 @@ test('one batch of many waits for one event is read', async () => {
   expect(sent.length).toBeLessThan((4 * crowd) / batch);
   const left = await context.db.query(`select 1 from ${schema}.received_events where delivered_at is null`);
   expect(left).toEqual([]);
+});
+
+test('100,000 waiting jobs cost the polls of an idle daemon nothing', async () => {
+  const { schema, tenant } = context;
+  const nothing = () => {};
+  const workers = { wake: nothing, dueIn: nothing, wakeGate: nothing };
+  const sweeper = { sweep: async () => {} };
+  const tasks = createPolledTasks({ config: loadConfig({}), workers, schedules: workers, sweeper, tasks: {} as never });
+  /** What a poll of all tasks sends, and the search for jobs that are due. */
+  const pagesOfAPoll = async () => {
+    await context.db.query(`vacuum analyze ${schema}.jobs`);
+    const { db, sent } = recording();
+    await probeTenants(db, [tenant], Object.assign({}, ...tasks.map(({ probes }) => probes)));
+    await queueDueJobs(db, schema, 'test', batch);
+    let pages = 0;
+    for (const { text, values } of sent) pages += await pagesRead(text, values);
+    return pages;
+  };
+  const before = await pagesOfAPoll();
+  await context.db.query(
+    `insert into ${schema}.jobs (id, status, lane_head, type, payload, attempt, held_since, run_at, waiting)
+     select gen_random_uuid(), 'WAITING', true, 'crowd', '{}', 1, now(), now() + n * interval '1 hour',
+            jsonb_build_object('kind', (array['sleep', 'event', 'question', 'children'])[1 + n % 4], 'step', 'nap')
+       from generate_series(1, 100000) as n`,
+  );
+  expect(await pagesOfAPoll()).toBeLessThan(before + 20);
 });
