@@ -2,14 +2,7 @@
 // one ends the attempt with `leaseLost`. Calls are retried while the database is unavailable.
 import { type EventWait, openEventWait, type WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import type { StepGroupCommit } from '../../jobs/attempt/step-group-commit.ts';
-import {
-  loadSteps,
-  type OpenWait,
-  openSleep,
-  type StepCall,
-  type StepEnd,
-  type WaitEnd,
-} from '../../jobs/attempt/steps.ts';
+import { type OpenWait, openSleep, type StepCall, type StepEnd, type WaitEnd } from '../../jobs/attempt/steps.ts';
 import { isHeld } from '../../jobs/claim/lease.ts';
 import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
 import { openQuestion, type QuestionState } from '../../jobs/questions/ask.ts';
@@ -39,8 +32,8 @@ export class DatabaseSteps implements StepStore {
   }
 
   async load(): Promise<LoadedCalls> {
-    const { db, tenant } = this.#run;
-    const { steps, stop } = await this.#fenced(() => loadSteps(db, tenant.schema, this.#held));
+    const { tenant, stepCommits } = this.#run;
+    const { steps, stop } = await this.#fenced(() => stepCommits.load(tenant.schema, this.#held));
     return { steps, stop: requestedStop(stop) };
   }
 

@@ -1,36 +1,23 @@
-// Stores the results of durable steps. While two writes of a tenant are being committed, later ones gather and share the
-// next commit. Each is fenced by its own lease; one that Postgres refuses fails alone, and a locked job waits alone.
+// Durable calls of the attempts of a daemon: what earlier runs stored is read, and results of steps are written, in
+// statements that attempts of one tenant share. Each is fenced by its own lease.
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { isConnectionError } from '../../database/sql-errors.ts';
+import type { HeldJob } from '../claim/lease.ts';
 import type { StopRequest } from '../model/job-values.ts';
-import { type StepWrite, saveSteps } from './steps.ts';
+import { alone, HeldGroups, type HeldRequest } from './held-groups.ts';
+import { loadSharedSteps } from './load-shared-steps.ts';
+import { type LoadedSteps, loadSteps, type StepWrite, saveSteps } from './steps.ts';
 
-interface WaitingWrite extends StepWrite {
-  /** Estimated. */
-  bytes: number;
-  resolve(stop: StopRequest | undefined): void;
-  reject(error: unknown): void;
-}
-
-interface TenantQueue {
-  waiting: WaitingWrite[];
-  active: number;
-}
-
-// As for enqueues: with one at a time, steps would wait for the commit of others and then for their own.
-const parallelPerTenant = 2;
-const maxGroupLength = 200;
-// A larger text of one statement would block the event loop while it is made.
-const maxGroupBytes = 262_144;
+interface SaveRequest extends StepWrite, HeldRequest {}
 
 /** One per daemon. */
 export class StepGroupCommit {
-  readonly #db: Database;
-  readonly #tenants = new Map<Schema, TenantQueue>();
+  readonly #saves: HeldGroups<SaveRequest, StopRequest | undefined>;
+  readonly #loads: HeldGroups<HeldRequest, LoadedSteps | undefined>;
 
   constructor(db: Database) {
-    this.#db = db;
+    this.#saves = new HeldGroups((schema, group) => saveGroup(db.forTenant(schema), schema, group));
+    this.#loads = new HeldGroups((schema, group) => loadGroup(db.forTenant(schema), schema, group));
   }
 
   /**
@@ -38,65 +25,36 @@ export class StepGroupCommit {
    * `bytes` is the size of the results.
    */
   save(schema: Schema, write: StepWrite, bytes: number): Promise<StopRequest | undefined> {
-    return new Promise((resolve, reject) => {
-      const queue = this.#tenants.get(schema) ?? { waiting: [], active: 0 };
-      this.#tenants.set(schema, queue);
-      queue.waiting.push({ ...write, bytes, resolve, reject });
-      if (queue.waiting.length === 1) setImmediate(() => this.#pump(schema, queue));
-    });
+    return this.#saves.add(schema, { ...write, bytes });
   }
 
-  #pump(schema: Schema, queue: TenantQueue): void {
-    while (queue.active < parallelPerTenant && queue.waiting.length > 0) {
-      const group = queue.waiting.splice(0, groupLength(queue.waiting));
-      queue.active += 1;
-      void this.#write(schema, group).finally(() => {
-        queue.active -= 1;
-        this.#pump(schema, queue);
-      });
-    }
-    if (queue.active === 0 && this.#tenants.get(schema) === queue) this.#tenants.delete(schema);
-  }
-
-  /** Never rejects. */
-  async #write(schema: Schema, group: readonly WaitingWrite[]): Promise<void> {
-    const [first] = group;
-    if (first === undefined) return;
-    const isOneJob = group.every(({ held }) => held.jobId === first.held.jobId);
-    try {
-      const stops = await saveSteps(this.#db.forTenant(schema), schema, group);
-      const left = group.filter((write) => {
-        const stop = stops.get(write.held.jobId);
-        if (stop !== undefined || isOneJob) write.resolve(stop);
-        return stop === undefined && !isOneJob;
-      });
-      this.#writeSingly(schema, left);
-    } catch (error) {
-      // After a lost connection it is unknown, for all of them alike, whether they were stored: each caller repeats its own.
-      if (group.length === 1 || isConnectionError(error)) for (const { reject } of group) reject(error);
-      else this.#writeSingly(schema, group);
-    }
-  }
-
-  /** Outside of the queue: a lock that one of them waits for must not delay the writes of others. */
-  #writeSingly(schema: Schema, group: readonly WaitingWrite[]): void {
-    for (const write of group) void this.#write(schema, [write]);
+  /** Undefined: the lease no longer owns the job. */
+  load(schema: Schema, held: HeldJob): Promise<LoadedSteps | undefined> {
+    return this.#loads.add(schema, { held, bytes: 0 });
   }
 }
 
-/** As many writes as fit. A job is in a group under one lease. */
-function groupLength(waiting: readonly WaitingWrite[]): number {
-  const leases = new Map<string, string>();
-  let bytes = 0;
-  let length = 0;
-  for (const write of waiting) {
-    const { jobId, leaseId } = write.held;
-    const isOtherLease = leases.has(jobId) && leases.get(jobId) !== leaseId;
-    bytes += write.bytes;
-    if (isOtherLease || (length > 0 && bytes > maxGroupBytes)) break;
-    leases.set(jobId, leaseId);
-    length += 1;
-    if (length === maxGroupLength) break;
+async function saveGroup(db: Database, schema: Schema, group: readonly SaveRequest[]) {
+  const stops = await saveSteps(db, schema, group);
+  // The job of a group of one was waited for, so its lease is lost if it is missing.
+  const missing = countJobs(group) === 1 ? undefined : alone;
+  return group.map(({ held }) => stops.get(held.jobId) ?? missing);
+}
+
+async function loadGroup(db: Database, schema: Schema, group: readonly HeldRequest[]) {
+  const [first] = group;
+  if (first !== undefined && countJobs(group) === 1) {
+    const loaded = await loadSteps(db, schema, first.held);
+    return group.map(() => loaded);
   }
-  return length;
+  const loaded = await loadSharedSteps(
+    db,
+    schema,
+    group.map(({ held }) => held),
+  );
+  return group.map(({ held }) => loaded.get(held.jobId) ?? alone);
+}
+
+function countJobs(group: readonly HeldRequest[]): number {
+  return new Set(group.map(({ held }) => held.jobId)).size;
 }

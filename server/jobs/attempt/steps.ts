@@ -76,15 +76,17 @@ const loading = `
      where p.job_id = l.id
        and p.name = d.name
   )`;
-const loaded = `${stepColumns('p')}, p.waits_until as "waitsUntil", ${leftMs}, ${stopRequest}`;
+/** Over phases `p` and the job `h`. */
+export const loadedColumns = `${stepColumns('p')}, p.waits_until as "waitsUntil", ${leftMs}, ${stopRequest}`;
 
 const loadStatement = statement(`${loading}
-  select ${loaded}
+  select ${loadedColumns}
     from held h
     left join ${tenant}.phases p on p.job_id = h.id
    order by p.position`);
 
-const storedBytes = `${jsonBytes('p.result')} + ${jsonBytes('p.error')}`;
+/** Over phases `p`. */
+export const storedBytes = `${jsonBytes('p.result')} + ${jsonBytes('p.error')}`;
 // Enough for small results: about 300 kB.
 const maxPerPart = 1000;
 const partWithinBytes = withinBytes(
@@ -98,7 +100,7 @@ const partWithinBytes = withinBytes(
   'name',
 );
 const loadPartStatement = statement(`${loading}
-  select ${loaded}, p.found::int
+  select ${loadedColumns}, p.found::int
     from held h
     left join (${partWithinBytes}) as p on p.job_id = h.id
    order by p.name`);

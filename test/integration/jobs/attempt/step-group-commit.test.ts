@@ -2,8 +2,10 @@
 // does not concern the others.
 import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
+import type { Database } from '../../../../server/database/database.ts';
 import { listPhases } from '../../../../server/jobs/attempt/phases.ts';
 import { StepGroupCommit } from '../../../../server/jobs/attempt/step-group-commit.ts';
+import { openSleep } from '../../../../server/jobs/attempt/steps.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { addJobs, claim, finish } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
@@ -115,4 +117,58 @@ test('the answer has the stop that people have requested for each job', async ()
   const save = saver();
   const answers = await Promise.all([save(paused, 1), save(other, 2)]);
   expect(answers.map((answer) => answer?.cancelIntent)).toEqual(['pause', null]);
+});
+
+test('what earlier runs stored is read for all jobs that start together; large and lost ones are read alone', async () => {
+  const jobs = await running(6);
+  const [small, large, lost, asleep] = jobs as [Job, Job, Job, Job];
+  const save = saver();
+  await save(small, 'kept');
+  await save(large, 'x'.repeat(40_000));
+  await finish(context, lost, { kind: 'requeue', reason: 'test' });
+  const held = { jobId: asleep.id, leaseId: asleep.leaseId as string };
+  const nap = { name: 'nap', position: 0, parallel: false };
+  await openSleep(context.db, context.schema, held, nap, { until: '2020-01-01T00:00:00Z' });
+  const sent: string[] = [];
+  const recording = {
+    query(text: string, values?: unknown[]) {
+      sent.push(text);
+      return context.db.query(text, values);
+    },
+    forTenant: () => recording,
+  } as unknown as Database;
+  const commits = new StepGroupCommit(recording);
+  const loaded = await Promise.all(
+    jobs.map((job) => commits.load(context.schema, { jobId: job.id, leaseId: job.leaseId as string })),
+  );
+  expect(loaded.map((one) => one?.steps.map(({ name }) => name))).toEqual([['a'], ['a'], undefined, ['nap'], [], []]);
+  expect(loaded[0]?.steps).toMatchObject([{ name: 'a', kind: 'step', status: 'completed', result: 'kept' }]);
+  // One statement for all, and one each for the two that are read alone.
+  expect(sent).toHaveLength(3);
+  expect((await listPhases(context.db, context.schema, asleep.id)).map(({ status }) => status)).toEqual(['completed']);
+});
+
+test('a sleep that has ended is stored when its job is free again', async () => {
+  const jobs = await running(3);
+  const [first] = jobs as [Job];
+  const heldOf = (job: Job) => ({ jobId: job.id, leaseId: job.leaseId as string });
+  const nap = { name: 'nap', position: 0, parallel: false };
+  for (const job of jobs) {
+    await openSleep(context.db, context.schema, heldOf(job), nap, { until: '2020-01-01T00:00:00Z' });
+  }
+  const client = new pg.Client(context.url);
+  client.on('error', () => {});
+  await client.connect();
+  onTestFinished(() => client.end());
+  await client.query('begin');
+  await client.query(`select id from ${context.schema}.jobs where id = $1 for update`, [first.id]);
+  const commits = new StepGroupCommit(context.db);
+  const loads = jobs.map((job) => commits.load(context.schema, heldOf(job)));
+  const others = await Promise.all(loads.slice(1));
+  expect(others.map((one) => one?.steps.length)).toEqual([1, 1]);
+  await client.query('rollback');
+  expect((await loads[0])?.steps).toHaveLength(1);
+  for (const job of jobs) {
+    expect(await listPhases(context.db, context.schema, job.id)).toMatchObject([{ name: 'nap', status: 'completed' }]);
+  }
 });
