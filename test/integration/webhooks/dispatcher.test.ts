@@ -1,6 +1,8 @@
 import { Webhook } from 'standardwebhooks';
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
+import { answerQuestion } from '../../../server/jobs/questions/answer.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { PerTenantTask } from '../../../server/maintenance/per-tenant-task.ts';
 import { TenantRegistry } from '../../../server/tenants/registry.ts';
@@ -12,6 +14,7 @@ import { eventually } from '../../support/eventually.ts';
 import { answer, hang, useReceiver } from '../../support/http/receiver.ts';
 import { addJob, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
 import { useTenantPerTest } from '../../support/postgres/database.ts';
+import { askQuestion, plainCall } from '../../support/questions.ts';
 
 const context = useTenantPerTest();
 const receiver = useReceiver();
@@ -130,6 +133,44 @@ test("the tenant's URL is used if the job has none, for the events that the tena
   for (let i = 0; i < 4; i++) await webhooks.runOnce();
   expect(of('/tenant').map((r) => r.body.type)).toEqual(['job.started', 'job.completed']);
   expect(of('/tenant').every((r) => r.body.data.job_id === job.id)).toBe(true);
+});
+
+test('a question, its reminder, its escalation and its answer are reported, each with what is asked and of whom', async () => {
+  const { db, schema } = context;
+  const { id } = await addJob(context, { webhookUrl: `${receiver.url}/people` });
+  const job = (await claim(context)).jobs.find((one) => one.id === id)!;
+  const escalation = { assignees: ['boss'], after_seconds: 120 };
+  const asked = await askQuestion(context, job, { assignees: ['ann'], reminders: [60], escalate_to: escalation });
+  const question = asked?.status === 'open' ? asked.questionId : '';
+  const waiting = { kind: 'question', step: plainCall.name, question } as const;
+  await finish(context, job, { kind: 'suspend', waiting, leftMs: 60_000, awaited: { steps: [plainCall.name] } });
+  for (let n = 0; n < 2; n++) {
+    await db.query(
+      `update ${schema}.questions
+          set escalate_at = escalate_at - interval '61 seconds',
+              remind_at = array(select t - interval '61 seconds' from unnest(remind_at) as t)`,
+    );
+    await db.query(`update ${schema}.jobs set run_at = now() where id = $1`, [id]);
+    await queueDueJobs(db, schema, 'test');
+  }
+  await answerQuestion(db, schema, { questionId: question, author: 'boss', actor: 'key:1' });
+  for (let n = 0; n < 6; n++) await webhooks.runOnce();
+  const reports = of('/people').map(({ body }) => [
+    body.type,
+    body.data.question?.title,
+    body.data.question?.assignees,
+  ]);
+  expect(reports).toEqual([
+    ['question.asked', 'Go on?', ['ann']],
+    ['question.reminded', 'Go on?', ['ann']],
+    ['question.escalated', 'Go on?', ['boss']],
+    ['question.answered', 'Go on?', ['boss']],
+  ]);
+  expect(of('/people').at(-1)?.body.data).toMatchObject({
+    job_id: id,
+    answered_by: 'boss',
+    question: { id: question },
+  });
 });
 
 test('during a rotation both secrets sign', async () => {
