@@ -6,6 +6,7 @@ import { useQuery } from '../../data/query.ts';
 import { hrefOf } from '../../data/router.ts';
 import { Empty, Loaded } from '../../parts/feedback.tsx';
 import { number } from '../../parts/time.tsx';
+import { Usage } from '../../parts/usage.tsx';
 
 interface Snapshot {
   capacity: { total: number | null; used: number; reserved: number };
@@ -77,6 +78,7 @@ export function CapacityPage() {
           )
         }
       </Loaded>
+      <Usage />
     </>
   );
 }
