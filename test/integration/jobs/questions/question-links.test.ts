@@ -2,6 +2,7 @@
 // until the answer, its time, the timeout, a cancel or its revocation.
 import { beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
+import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import { scopes } from '../../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
@@ -185,6 +186,26 @@ test('revoked, expired, canceled and unknown links have pages with the reason', 
   await call('POST', `/api/jobs/${job.id}/cancel`, {});
   expect(await browse(open.url)).toMatchObject({ status: 410, text: expect.stringContaining('no longer asked') });
   expect((await call('DELETE', `/api/questions/${id}/links/nothing`)).status).toBe(404);
+});
+
+test('a link is no longer valid when the time of its question is over', async () => {
+  const { job, id } = await ask('buttons');
+  const { url } = await link(id, { expires_in_seconds: 86_400 });
+  expect(await browse(url)).toMatchObject({ status: 200 });
+  const { db, schema } = context;
+  await db.transaction(async (tx) => {
+    await tx.query(`update ${schema}.jobs set run_at = now() where id = $1`, [job.id]);
+    await tx.query(`update ${schema}.phases set waits_until = now() where job_id = $1`, [job.id]);
+    await tx.query(`update ${schema}.questions set expires_at = now() where id = $1`, [id]);
+  });
+  await queueDueJobs(db, schema, 'test');
+  await eventually(async () => {
+    expect(await browse(url)).toMatchObject({
+      status: 410,
+      text: expect.stringContaining('The time to answer was over'),
+    });
+  });
+  expect(await browse(url, { action: 'approve' })).toMatchObject({ status: 410 });
 });
 
 test('hostile values are shown as text', async () => {
