@@ -1,7 +1,7 @@
 import { Webhook } from 'standardwebhooks';
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due-jobs.ts';
 import { answerQuestion } from '../../../server/jobs/questions/answer.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { PerTenantTask } from '../../../server/maintenance/per-tenant-task.ts';

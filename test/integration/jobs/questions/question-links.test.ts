@@ -2,7 +2,7 @@
 // until the answer, its time, the timeout, a cancel or its revocation.
 import { beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
-import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
+import { queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import { scopes } from '../../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
