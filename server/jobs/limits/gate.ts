@@ -233,7 +233,7 @@ export const gateStatement = statement(`
     on conflict (key) do update set full_at = excluded.full_at
   )
   select (select count(*)::int from opened) as opened,
-         (select (greatest(0, min(wait)) * 1000)::float8
+         (select (min(greatest(0, wait)) * 1000)::float8
             from (
               select max(f.wait_seconds) as wait
                 from groups g

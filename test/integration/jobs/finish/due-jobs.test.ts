@@ -106,6 +106,33 @@ test('one batch of many waits for one event is read', async () => {
   expect(left).toEqual([]);
 });
 
+test('a batch of sleepers is woken by one statement', async () => {
+  const { schema } = context;
+  // Due before the jobs of the other tests.
+  await context.db.query(
+    `insert into ${schema}.jobs (id, status, lane_head, type, payload, attempt, held_since, run_at, waiting)
+     select gen_random_uuid(), 'WAITING', true, 'sleeper', '{}', 1, now(), '2019-01-01', '{"kind": "sleep", "step": "nap"}'
+       from generate_series(1, 150)`,
+  );
+  const sent: string[] = [];
+  const db = {
+    query: context.db.query.bind(context.db),
+    transaction: ((work) =>
+      context.db.transaction((tx) =>
+        work({
+          query(text, values, reuse) {
+            sent.push(text);
+            return tx.query(text, values, reuse);
+          },
+        }),
+      )) as Database['transaction'],
+  } as unknown as Database;
+  await queueDueJobs(db, schema, 'test', batch);
+  expect(sent.filter((text) => text.includes('job.woken'))).toHaveLength(1);
+  const [left] = await context.db.query(`select 1 from ${schema}.jobs where status = 'WAITING' and type = 'sleeper'`);
+  expect(left).toBeUndefined();
+});
+
 test('100,000 waiting jobs cost the polls of an idle daemon nothing', async () => {
   const { schema, tenant } = context;
   const nothing = () => {};

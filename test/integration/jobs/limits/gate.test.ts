@@ -63,6 +63,17 @@ test('a rate allows its burst, then one token at a time', async () => {
   expect((await open(limits)).opened).toBe(3);
 });
 
+test('no time of a next run is given if no job waits for a token', async () => {
+  const rate = [limit('mail', { type, rate: 1, per: 'hour' })];
+  expect(await open(rate)).toEqual({ opened: 0, nextMs: undefined, position: undefined });
+  const slots = [limit('one', { type, concurrency: 1 })];
+  await add(slots, [{}, {}]);
+  expect((await open(slots)).opened).toBe(1);
+  await claim(context);
+  // The end of the running job opens the gate, not a time.
+  expect(await open(slots)).toEqual({ opened: 0, nextMs: undefined, position: undefined });
+});
+
 test('jobs that are opened and not claimed keep their tokens', async () => {
   const limits = [limit('mail', { type, rate: 1, burst: 3 })];
   await add(limits, Array(10).fill({}));
