@@ -216,7 +216,12 @@ export const leaseGuards: readonly Guard[] = [
     name: 'blocked event loops lose their leases',
     prevents: 'a process that cannot stop its handlers keeps their leases for ever',
     file: 'server/worker/heartbeat/heartbeat-thread.ts',
-    edits: [{ search: 'if (mainLoopIsBlocked()) post(', replace: 'if (mainLoopIsBlocked() && held.size < 0) post(' }],
+    edits: [
+      {
+        search: 'if (mainLoopIsBlocked(held.size)) post(',
+        replace: 'if (mainLoopIsBlocked(held.size) && held.size < 0) post(',
+      },
+    ],
     tests: ['test/integration/worker/heartbeat/heartbeat.test.ts'],
   },
   {

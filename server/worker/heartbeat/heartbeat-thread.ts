@@ -4,19 +4,21 @@
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';
 import type { RenewalConnection } from './renewal-connection.ts';
+import { hasLeases, readLeases, signs } from './shared-leases.ts';
 
 const options = workerData as HeartbeatOptions & { inbox: MessagePort };
 const port = parentPort;
 if (port === null) throw new Error('the heartbeat runs in a thread of a daemon');
 
-/** schema → lease ids. */
-const held = new Map<string, Set<string>>();
+const shared = new Int32Array(options.signs);
+let leases = options.leases;
+/** Number → schema. */
+const schemas = new Map<number, string>();
 /** Schemas whose last renewal failed. */
 const failing = new Set<string>();
 /** schema → role, quoted. */
 const roles = new Map<string, string>();
-const pulse = new Int32Array(options.pulse);
-let lastPulse = Atomics.load(pulse, 0);
+let lastPulse = Atomics.load(shared, signs.pulse);
 let pulseSeenAt = performance.now();
 let connection: RenewalConnection | undefined;
 // Before the first renewal, and not as late as that: a deployment may replace the files of an idle daemon.
@@ -28,24 +30,18 @@ let renewing = false;
 
 port.on('message', (message: ToThread) => {
   switch (message.kind) {
-    case 'hold': {
-      if (held.size === 0) pulseSeenAt = performance.now();
-      const leases = held.get(message.schema) ?? new Set<string>();
-      held.set(message.schema, leases.add(message.leaseId));
-      if (message.role !== undefined) roles.set(message.schema, message.role);
-      if (timer === undefined && !renewing) schedule();
+    case 'tenant':
+      schemas.set(message.number, message.schema);
+      if (message.role === undefined) roles.delete(message.schema);
+      else roles.set(message.schema, message.role);
       break;
-    }
-    case 'drop': {
-      const leases = held.get(message.schema);
-      leases?.delete(message.leaseId);
-      if (leases?.size === 0) {
-        held.delete(message.schema);
-        failing.delete(message.schema);
-        roles.delete(message.schema);
-      }
+    case 'leases':
+      leases = message.buffer;
+      wake();
       break;
-    }
+    case 'wake':
+      wake();
+      break;
     case 'reconnect':
       void connection?.disconnect();
       break;
@@ -58,47 +54,72 @@ port.on('message', (message: ToThread) => {
   }
 });
 
-/** Without leases there is nothing to renew, and the thread sleeps until it gets one. */
+wake();
+
+function wake(): void {
+  if (timer !== undefined || renewing) return;
+  // Without leases the main thread sent no pulse.
+  pulseSeenAt = performance.now();
+  schedule();
+}
+
+/** Without leases there is nothing to renew: the thread sleeps until it is woken. */
 function schedule(): void {
   clearTimeout(timer);
   timer = undefined;
-  if (stopped || held.size === 0) return;
+  if (stopped) return;
+  if (!hasLeases(leases)) {
+    Atomics.store(shared, signs.asleep, 1);
+    // The main thread adds a lease before it reads the sign: one of both sees what the other wrote.
+    if (!hasLeases(leases)) return;
+    Atomics.store(shared, signs.asleep, 0);
+  }
   timer = setTimeout(() => void renewAll(), options.intervalMs * (0.9 + Math.random() * 0.1));
 }
 
 async function renewAll(): Promise<void> {
   if (renewing) return;
+  timer = undefined;
   renewing = true;
+  const held = readHeld();
   try {
-    if (mainLoopIsBlocked()) post({ kind: 'stalled' });
-    else for (const schema of healthyFirst()) await renew(schema, held.get(schema) ?? new Set());
+    if (mainLoopIsBlocked(held.size)) post({ kind: 'stalled' });
+    else for (const [schema, leaseIds] of healthyFirst(held)) await renew(schema, leaseIds);
   } finally {
     renewing = false;
     schedule();
   }
 }
 
+/** Schema → lease ids. */
+function readHeld(): Map<string, string[]> {
+  const held = new Map<string, string[]>();
+  for (const [number, leaseIds] of readLeases(leases)) {
+    const schema = schemas.get(number);
+    if (schema !== undefined) held.set(schema, leaseIds);
+  }
+  return held;
+}
+
 /** A tenant whose node is down must not delay the renewals of others beyond their leases. */
-function healthyFirst(): string[] {
-  const schemas = [...held.keys()];
-  return [...schemas.filter((schema) => !failing.has(schema)), ...schemas.filter((schema) => failing.has(schema))];
+function healthyFirst(held: Map<string, string[]>): [string, string[]][] {
+  const all = [...held];
+  return [...all.filter(([schema]) => !failing.has(schema)), ...all.filter(([schema]) => failing.has(schema))];
 }
 
 /** A process whose event loop is blocked must lose its leases, because its handlers cannot be stopped. */
-function mainLoopIsBlocked(): boolean {
+function mainLoopIsBlocked(heldCount: number): boolean {
   const now = performance.now();
-  const current = Atomics.load(pulse, 0);
+  const current = Atomics.load(shared, signs.pulse);
   // Without leases the main thread sends no pulse, and there is nothing to lose.
-  if (current !== lastPulse || held.size === 0) {
+  if (current !== lastPulse || heldCount === 0) {
     lastPulse = current;
     pulseSeenAt = now;
   }
   return now - pulseSeenAt > options.stallMs;
 }
 
-async function renew(schema: string, leases: Set<string>): Promise<void> {
-  const leaseIds = [...leases];
-  if (leaseIds.length === 0) return;
+async function renew(schema: string, leaseIds: string[]): Promise<void> {
   const sentAt = process.hrtime.bigint();
   try {
     const live = await (await connectionOf()).renew(schema, leaseIds);

@@ -7,6 +7,7 @@ import { monotonicMs } from '../../kernel/clock.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
 import { startThread } from '../threads/start-thread.ts';
+import { SharedLeases, signs } from './shared-leases.ts';
 
 export interface HeartbeatOptions {
   url: string;
@@ -14,12 +15,17 @@ export interface HeartbeatOptions {
   leaseSeconds: number;
   stallMs: number;
   timeoutMs: number;
-  pulse: SharedArrayBuffer;
+  /** Words that both threads read and write, see shared-leases.ts. */
+  signs: SharedArrayBuffer;
+  leases: SharedArrayBuffer;
 }
 
 export type ToThread =
-  | { kind: 'hold'; schema: string; role: string | undefined; leaseId: string }
-  | { kind: 'drop'; schema: string; leaseId: string }
+  /** Sent before the first lease of the tenant is added under this number. */
+  | { kind: 'tenant'; number: number; schema: string; role: string | undefined }
+  | { kind: 'leases'; buffer: SharedArrayBuffer }
+  /** There are leases again. */
+  | { kind: 'wake' }
   | { kind: 'reconnect' }
   | { kind: 'stop' };
 
@@ -60,7 +66,10 @@ export class Heartbeat implements Service {
   #logger: Logger;
   #listeners: HeartbeatListeners;
   #roleOf: (schema: Schema) => string | undefined;
-  #pulse = new Int32Array(new SharedArrayBuffer(4));
+  readonly #signs = new Int32Array(new SharedArrayBuffer(8));
+  readonly #shared = new SharedLeases();
+  /** What the thread knows of tenants, by schema. */
+  readonly #tenants = new Map<Schema, { number: number; role: string | undefined }>();
   #leases = new Map<string, { lease: HeldLease; trustedUntil: number }>();
   #thread: Worker | undefined;
   #inbox: MessagePort | undefined;
@@ -117,12 +126,24 @@ export class Heartbeat implements Service {
   hold(lease: HeldLease, claimSentAt: bigint): void {
     this.#leases.set(lease.leaseId, { lease, trustedUntil: this.#trust(claimSentAt) });
     this.#beginPulse();
-    this.#postHold(lease);
+    const isMoved = this.#shared.add(lease.leaseId, this.#numberOf(lease.schema));
+    if (isMoved) this.#post({ kind: 'leases', buffer: this.#shared.buffer });
+    // After the lease was added: the thread looks for leases once more before it sleeps.
+    if (Atomics.exchange(this.#signs, signs.asleep, 0) === 1) this.#post({ kind: 'wake' });
   }
 
   drop(lease: HeldLease): void {
-    if (!this.#leases.delete(lease.leaseId)) return;
-    this.#post({ kind: 'drop', schema: lease.schema, leaseId: lease.leaseId });
+    if (this.#leases.delete(lease.leaseId)) this.#shared.remove(lease.leaseId);
+  }
+
+  #numberOf(schema: Schema): number {
+    const known = this.#tenants.get(schema);
+    const role = this.#roleOf(schema);
+    if (known !== undefined && known.role === role) return known.number;
+    const number = known?.number ?? this.#tenants.size + 1;
+    this.#tenants.set(schema, { number, role });
+    this.#post({ kind: 'tenant', number, schema, role });
+    return number;
   }
 
   /**
@@ -151,7 +172,7 @@ export class Heartbeat implements Service {
   /** Runs only while leases are held, so an idle daemon has no timer. */
   #beginPulse(): void {
     if (this.#timer !== undefined || this.#stopping) return;
-    Atomics.add(this.#pulse, 0, 1);
+    Atomics.add(this.#signs, signs.pulse, 1);
     this.#timer = setInterval(() => this.#tick(), pulseMs);
   }
 
@@ -167,7 +188,8 @@ export class Heartbeat implements Service {
       leaseSeconds: this.#leaseMs / 1000,
       stallMs: this.#stallMs,
       timeoutMs: Math.max(200, this.#leaseMs / 3),
-      pulse: this.#pulse.buffer as SharedArrayBuffer,
+      signs: this.#signs.buffer as SharedArrayBuffer,
+      leases: this.#shared.buffer,
     };
     const thread = startThread(new URL('./heartbeat-thread', import.meta.url), {
       workerData: { ...options, inbox: port2 },
@@ -179,11 +201,7 @@ export class Heartbeat implements Service {
     port1.unref();
     thread.on('error', (error) => this.#logger.error({ err: error }, 'heartbeat thread failed'));
     thread.on('exit', () => this.#exited(thread));
-    for (const { lease } of this.#leases.values()) this.#postHold(lease);
-  }
-
-  #postHold({ schema, leaseId }: HeldLease): void {
-    this.#post({ kind: 'hold', schema, role: this.#roleOf(schema), leaseId });
+    for (const [schema, { number, role }] of this.#tenants) this.#post({ kind: 'tenant', number, schema, role });
   }
 
   #exited(thread: Worker): void {
@@ -200,7 +218,7 @@ export class Heartbeat implements Service {
   }
 
   #tick(): void {
-    Atomics.add(this.#pulse, 0, 1);
+    Atomics.add(this.#signs, signs.pulse, 1);
     this.check();
     if (this.#leases.size > 0) return;
     clearInterval(this.#timer);
@@ -215,7 +233,7 @@ export class Heartbeat implements Service {
     for (const [leaseId, entry] of this.#leases) {
       if (entry.trustedUntil > now) continue;
       this.#leases.delete(leaseId);
-      this.#post({ kind: 'drop', schema: entry.lease.schema, leaseId });
+      this.#shared.remove(leaseId);
       this.#logger.warn({ leaseId, jobs: entry.lease.jobIds.length }, 'lease expired without a renewal');
       this.#listeners.lost?.(entry.lease.jobIds.length);
       for (const jobId of [...entry.lease.jobIds]) entry.lease.onLost(jobId);

@@ -27,7 +27,7 @@ export class RenewalConnection {
   #currentRole = noRole;
   readonly #roles: Map<string, string>;
 
-  /** `roles`: schema → role, quoted. A role that does not exist any more is removed. */
+  /** `roles`: schema → role, quoted. */
   constructor(options: RenewalOptions, roles: Map<string, string>) {
     this.#options = options;
     this.#roles = roles;
@@ -86,7 +86,6 @@ export class RenewalConnection {
       if (isDirect) this.#currentRole = role;
       return !isDirect;
     } catch {
-      this.#roles.delete(schema);
       this.#currentRole = noRole;
       await using.query(isDirect ? 'set role none' : 'rollback');
       return false;
