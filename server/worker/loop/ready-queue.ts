@@ -13,14 +13,19 @@ export class ReadyQueue {
   #timer: NodeJS.Timeout | undefined;
   /** Moving average of the duration of attempts. Infinity until the first one ends. */
   #averageMs = Number.POSITIVE_INFINITY;
+  /** What waits has as many bytes as one claim may have. */
+  #isHeavy = false;
 
   get size(): number {
     return this.#attempts.length;
   }
 
-  /** Returns how many jobs `slots` slots will start within `aheadMs`, beyond those that are free. */
+  /**
+   * How many jobs `slots` slots will start within `aheadMs`, beyond those that are free. None while large payloads wait:
+   * thousands of them would fill the memory.
+   */
   ahead(slots: number): number {
-    if (this.#averageMs > aheadMs) return 0;
+    if (this.#averageMs > aheadMs || (this.#isHeavy && this.size > 0)) return 0;
     return Math.min(maxAhead, Math.floor((slots * aheadMs) / Math.max(1, this.#averageMs)));
   }
 
@@ -29,8 +34,10 @@ export class ReadyQueue {
     this.#averageMs = Number.isFinite(this.#averageMs) ? this.#averageMs * 0.98 + ms * 0.02 : ms;
   }
 
-  add(attempts: readonly Attempt[]): void {
+  /** `isCut`: their claim left out others, because of the bytes of all. */
+  add(attempts: readonly Attempt[], isCut = false): void {
     const waiting = this.#attempts.length > 0;
+    this.#isHeavy = isCut || (waiting && this.#isHeavy);
     for (const attempt of attempts) this.#attempts.push(attempt);
     // An urgent job starts before jobs that were claimed earlier.
     if (waiting) this.#attempts.sort((a, b) => priorityRank(a.job.priority) - priorityRank(b.job.priority));

@@ -60,7 +60,7 @@ export class RunningAttempts {
     batch.add(attempts);
     this.#count += attempts.length;
     this.#context.heartbeat.hold(batch, sentAt);
-    this.ready.add(this.#unresponsive.admit(attempts));
+    this.ready.add(this.#unresponsive.admit(attempts), claimed.isCut);
   }
 
   /** Starts ready attempts, as far as slots allow. */
