@@ -19,6 +19,10 @@ const maxBatch = 2000;
 // Building a larger statement would block the event loop for too long.
 const maxBatchChars = 262_144;
 const longRun = 100;
+// Jobs that come one by one, several a millisecond, would each pay for a commit of their own. Nothing follows from the
+// success of a job without a lane, so it is written this long after the write before it, with others.
+const minGapMs = 3;
+const enoughToWrite = 50;
 
 /**
  * Parallel queues, for when one connection is not enough. All outcomes of a lease go through the same queue, so that
@@ -85,6 +89,7 @@ export class OutcomeQueue<T extends FinishedAttempt> {
   #waiting: T[] = [];
   readonly #lastOfLease = new Set<T>();
   #writing = 0;
+  #takenAt = Number.NEGATIVE_INFINITY;
   /** Writes one batch at a time, so that the outcome that ends a lease cannot overtake the others of that lease. */
   hasWriter = false;
 
@@ -101,7 +106,16 @@ export class OutcomeQueue<T extends FinishedAttempt> {
     if (isLast) this.#lastOfLease.add(item);
   }
 
+  /** How long to wait for outcomes that can share the next write. The first after a pause does not wait. */
+  waitMs(now: number): number {
+    const left = this.#takenAt + minGapMs - now;
+    if (left <= 0 || this.pending >= enoughToWrite) return 0;
+    const canWait = this.#waiting.every(({ targetId, outcome }) => targetId === null && outcome.kind === 'complete');
+    return canWait ? left : 0;
+  }
+
   take(): OutcomeBatch<T> | undefined {
+    this.#takenAt = performance.now();
     const items = this.#waiting.splice(0, this.#batchSize());
     this.#writing = items.length;
     if (items.length === 0) return undefined;

@@ -92,6 +92,12 @@ export class Outcomes {
     return this.#queues.takeUnwritten();
   }
 
+  /** Waits for outcomes that can share the next write of the queue. */
+  async awaitMore(queue: OutcomeQueue<PendingOutcome>): Promise<void> {
+    const ms = queue.waitMs(performance.now());
+    if (ms > 0) await new Promise((resolve) => setTimeout(resolve, ms));
+  }
+
   next(queue: OutcomeQueue<PendingOutcome>): OutcomeBatch<PendingOutcome> | undefined {
     return this.#queues.next(queue);
   }

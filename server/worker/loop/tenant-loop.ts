@@ -212,6 +212,8 @@ export class TenantLoop implements SlotWaiter {
       // Attempts that started in this turn of the event loop may end in it too: their outcomes join the batch.
       await immediate();
       this.#takeEnded();
+      const freesOthers = this.gate.countsRunning || hasCapacities(this.tenant.settings);
+      if (!this.#stopped && !freesOthers) await this.#outcomes.awaitMore(queue);
       const batch = this.#outcomes.next(queue);
       if (batch === undefined) return;
       const ofLanes = !this.#stopped && batch.items.some((item) => item.targetId !== null);
@@ -249,9 +251,8 @@ export class TenantLoop implements SlotWaiter {
 
   /** Reserves slots for jobs that are about to be enqueued, so that they start with the commit that inserts them. */
   reserve(jobs: readonly NewJob[]): Reservation | undefined {
-    const { slots, handlers } = this.#context;
-    if (this.#stopped || !this.#room.fits(this.tenant, jobs, handlers.types())) return undefined;
-    const reservation = new SlotReservation(this, slots, this.#claimer.request(jobs.length));
+    if (this.#stopped || !this.#room.fits(this.tenant, jobs, this.#context.handlers.types())) return undefined;
+    const reservation = new SlotReservation(this, this.#context.slots, this.#claimer.request(jobs.length));
     this.#track(this.#startReserved(reservation));
     return reservation;
   }

@@ -33,3 +33,30 @@ test('large results are written in several statements, and a very large one alon
   expect(batchesOf(Array.from({ length: 5 }, () => textOf(100_000)))).toEqual([2, 2, 1]);
   expect(batchesOf([textOf(1_000_000), textOf(10), textOf(1_000_000)])).toEqual([1, 1, 1]);
 });
+
+test('successes without a lane wait a moment after a write, so that they share the next one; others do not', () => {
+  const queues = new OutcomeQueues<FinishedAttempt>();
+  const add = (over: Partial<FinishedAttempt> = {}) => {
+    const outcome = { kind: 'complete', result: null } as const;
+    queues.add({ jobId: 'a', leaseId: 'one', targetId: null, outcome, ...over }, lease, false);
+  };
+  add();
+  const [queue] = queues.takeUnwritten();
+  if (queue === undefined) throw new Error('there is no queue');
+  // The first after a pause is written at once.
+  expect(queue.waitMs(performance.now())).toBe(0);
+  const before = performance.now();
+  queues.next(queue);
+  add();
+  expect(queue.waitMs(before)).toBeGreaterThan(0);
+  expect(queue.waitMs(before + 60_000)).toBe(0);
+  for (let n = 0; n < 100; n++) add();
+  expect(queue.waitMs(before)).toBe(0);
+  queues.next(queue);
+  add();
+  add({ targetId: 'a lane' });
+  expect(queue.waitMs(before)).toBe(0);
+  queues.next(queue);
+  add({ outcome: { kind: 'requeue', reason: 'drained' } });
+  expect(queue.waitMs(before)).toBe(0);
+});
