@@ -183,15 +183,46 @@ export class Database implements Queryable {
   ): Promise<T> {
     return this.#session.rollingBack(client, async (track) => {
       const result = await beforeCommit(async () => {
-        await this.#session.begin(client, options);
+        await (options.keepsPlans ? this.#begin(client, options) : this.#session.begin(client, options));
         return work({
-          query: <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) =>
-            track(this.#session.send<R>(client, text, values, reuse && 'prepared', 'transaction')),
+          query: <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) => {
+            const kept = options.keepsPlans || reuse ? 'prepared' : undefined;
+            return track(this.#session.send<R>(client, text, values, kept, 'transaction'));
+          },
         });
       });
       await client.query('COMMIT');
       return result;
     });
+  }
+
+  /**
+   * Runs a transaction in two round trips. `prepare` sends its first statements together with the BEGIN, and returns a
+   * function that sends the last ones together with the COMMIT. If the BEGIN fails, the first statements run without a
+   * transaction and `prepare` gets no answer, so they must be harmless alone.
+   */
+  async transactionInTwoFlights<T>(
+    prepare: (tx: Queryable) => Promise<(tx: Queryable) => Promise<T>>,
+    options: TransactionOptions = {},
+  ): Promise<T> {
+    if (this.sharded) return this.transaction(async (tx) => (await prepare(tx))(tx), options);
+    return this.#withClient(options.timeoutMs ?? this.#statementTimeoutMs, (client) =>
+      this.#session.rollingBack(client, async (track) => {
+        const send: Queryable['query'] = (text, values = [], reuse) =>
+          track(this.#session.send(client, text, values, reuse && 'prepared', 'transaction'));
+        const finish = await beforeCommit(async () => {
+          const begun = this.#begin(client, options);
+          const prepared = prepare({
+            query: async <R extends object>(...given: Parameters<typeof send>) => {
+              const [rows] = await Promise.all([send<R>(...given), begun]);
+              return rows;
+            },
+          });
+          return (await Promise.all([prepared, begun]))[0];
+        });
+        return this.#commitWith(client, send, finish);
+      }),
+    );
   }
 
   /**
@@ -209,25 +240,39 @@ export class Database implements Queryable {
   #pipelinedTransaction<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
     return this.#withClient(this.#statementTimeoutMs, (client) =>
       this.#session.rollingBack(client, async (track) => {
-        const begun = this.#session.begin(client, {});
-        if (this.#connections.statementsOf(client)?.mayKeepPlans) {
-          // Fails only if the BEGIN does.
-          client.query(keepPlans('transaction')).catch(() => {});
-        }
         // Awaited, because without BEGIN each of the others would be its own transaction.
-        await begun;
-        let sent = false;
-        const answers = send({
-          query: async <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) => {
-            if (sent) throw new Error('a statement came after the COMMIT of its transaction');
-            return track(this.#session.send<R>(client, text, values, reuse && 'prepared', 'transaction'));
-          },
-        });
-        sent = true;
-        const [result] = await Promise.all([answers, client.query('COMMIT')]);
-        return result;
+        await this.#begin(client, {});
+        const query: Queryable['query'] = (text, values = [], reuse) =>
+          track(this.#session.send(client, text, values, reuse && 'prepared', 'transaction'));
+        return this.#commitWith(client, query, send);
       }),
     );
+  }
+
+  /** Begins a transaction whose statements keep their plans. */
+  #begin(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
+    const begun = this.#session.begin(client, options);
+    // Fails only if the BEGIN does.
+    if (this.#connections.statementsOf(client)?.mayKeepPlans) client.query(keepPlans('transaction')).catch(() => {});
+    return begun;
+  }
+
+  /** Sends the COMMIT after the statements of `send`, and waits for all answers. */
+  async #commitWith<T>(
+    client: pg.PoolClient,
+    query: Queryable['query'],
+    send: (tx: Queryable) => Promise<T>,
+  ): Promise<T> {
+    let sent = false;
+    const answers = send({
+      query: async <R extends object>(text: string, values?: unknown[], reuse?: Reuse) => {
+        if (sent) throw new Error('a statement came after the COMMIT of its transaction');
+        return query<R>(text, values, reuse);
+      },
+    });
+    sent = true;
+    const [result] = await Promise.all([answers, client.query('COMMIT')]);
+    return result;
   }
 
   async close(): Promise<void> {

@@ -57,8 +57,24 @@ export async function enqueue(
       const inserted = await db.transaction((tx) => insertParts(tx, schema, [part, ...more], actor));
       return inserted.map((job) => ({ kind: 'created', job }));
     }
+    // After the insert nothing is left to do: it is sent along with the COMMIT.
+    if (newJobs.every((job) => !isKnown(job) && job.phases === undefined && job.after === undefined)) {
+      return db.transactionInTwoFlights((tx) => placeBeforeInsert(tx, schema, newJobs, actor), options);
+    }
     return db.transaction((tx) => enqueueIn(tx, schema, newJobs, actor), options);
   });
+}
+
+/** Locks and numbers the lanes, and returns the insert. */
+async function placeBeforeInsert(tx: Queryable, schema: Schema, newJobs: NewJob[], actor: string) {
+  const future = await findFutureJobs(tx, schema, newJobs);
+  const parts = await toInsertParts(await placeInLanes(tx, schema, newJobs, future, actor));
+  const last = parts.pop();
+  const inserted = await insertParts(tx, schema, parts, actor);
+  return async (end: Queryable): Promise<Enqueued[]> => {
+    if (last !== undefined) inserted.push(...(await insertJobs(end, schema, last, actor)));
+    return inserted.map((job) => ({ kind: 'created', job }));
+  };
 }
 
 /** An earlier request may have created the job. */

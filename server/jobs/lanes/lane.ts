@@ -72,26 +72,35 @@ const insertTargets = statement(`
   on conflict (id) do nothing`);
 
 /** Locks the lanes in id order, inserts new targets, and takes `counts` numbers of each. */
-async function takeLaneNumbers(
+async function takeLaneNumbers(tx: Queryable, schema: Schema, counts: LaneCounts): Promise<NumberedLane[]> {
+  if (counts.size === 0) return [];
+  const numbered = await takeKnown(tx, schema, counts, [...counts.keys()].sort());
+  return [...numbered, ...(await takeMissing(tx, schema, counts, numbered))];
+}
+
+type LaneCounts = ReadonlyMap<string, number>;
+
+/** Locks the lanes that have a target, and takes their numbers. */
+function takeKnown(tx: Queryable, schema: Schema, counts: LaneCounts, targetIds: string[]): Promise<NumberedLane[]> {
+  const numbers = targetIds.map((id) => counts.get(id));
+  return takeNumbers.query<NumberedLane>(tx, schema, { targetIds, counts: numbers }, 'prepared');
+}
+
+/** Inserts the targets of the other lanes, and takes their numbers. */
+async function takeMissing(
   tx: Queryable,
   schema: Schema,
-  counts: ReadonlyMap<string, number>,
+  counts: LaneCounts,
+  numbered: readonly NumberedLane[],
 ): Promise<NumberedLane[]> {
-  const take = (targetIds: string[]) => {
-    const numbers = targetIds.map((id) => counts.get(id));
-    return takeNumbers.query<NumberedLane>(tx, schema, { targetIds, counts: numbers }, 'prepared');
-  };
-  const targetIds = [...counts.keys()].sort();
-  if (targetIds.length === 0) return [];
-  const numbered = await take(targetIds);
-  if (numbered.length === targetIds.length) return numbered;
+  if (numbered.length === counts.size) return [];
   const known = new Set(numbered.map((lane) => lane.id));
-  const missing = targetIds.filter((id) => !known.has(id));
+  const missing = [...counts.keys()].filter((id) => !known.has(id)).sort();
   await insertTargets.query(tx, schema, { targetIds: missing });
-  numbered.push(...(await take(missing)));
+  const added = await takeKnown(tx, schema, counts, missing);
   // A job from a transaction of its caller may have been paused before its target had a row.
   await promote(tx, schema, missing);
-  return numbered;
+  return added;
 }
 
 const headsAndDue = statement(`
@@ -113,9 +122,15 @@ export async function openLanes(
 ): Promise<Map<string, OpenLane>> {
   const lanes = new Map<string, OpenLane>();
   if (counts.size === 0) return lanes;
-  const numbered = await takeLaneNumbers(tx, schema, counts);
-  const targetIds = [...counts.keys()];
-  const found = await headsAndDue.query<{ target_id: string; is_head: boolean }>(tx, schema, { targetIds }, 'prepared');
+  const targetIds = [...counts.keys()].sort();
+  const read = () => headsAndDue.query<{ target_id: string; is_head: boolean }>(tx, schema, { targetIds }, 'prepared');
+  // Sent together, and run one after the other: the second sees what was committed before the locks were granted.
+  let [numbered, found] = await Promise.all([takeKnown(tx, schema, counts, targetIds), read()]);
+  const added = await takeMissing(tx, schema, counts, numbered);
+  if (added.length > 0) {
+    numbered = [...numbered, ...added];
+    found = await read();
+  }
   const headed = new Set(found.filter((row) => row.is_head).map((row) => row.target_id));
   const due = new Set(found.filter((row) => !row.is_head).map((row) => row.target_id));
   for (const { id, lane_seq, paused_at } of numbered) {

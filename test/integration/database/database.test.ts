@@ -144,3 +144,56 @@ test('statements of a transaction keep their order, also on a new connection', a
   await db.transaction((tx) => Promise.all([tx.query(insert, [1], 'prepared'), tx.query(insert, [2])]));
   expect(await read()).toEqual([1, 2]);
 });
+
+test('in two flights: the last statement is decided by the answers of the first, and all are one transaction', async () => {
+  const { db, table, read } = await open();
+  const insert = `insert into ${table} (n) values ($1) returning n, pg_current_xact_id()::text as xid`;
+  const xids = await db.transactionInTwoFlights(async (tx) => {
+    const [[first], [second]] = await Promise.all([tx.query(insert, [1]), tx.query(insert, [2])]);
+    return async (end) => {
+      const [last] = await end.query(insert, [Number(first?.n) + Number(second?.n)]);
+      return [first?.xid, second?.xid, last?.xid];
+    };
+  });
+  expect(new Set(xids).size).toBe(1);
+  expect(await read()).toEqual([1, 2, 3]);
+});
+
+test.each([0, 1, 2])('in two flights, if statement %i of three fails, nothing is kept', async (bad) => {
+  const { db, table, read } = await open();
+  const insert = `insert into ${table} (n) values ($1)`;
+  const given = (n: number) => (n === bad ? 100 : n);
+  const failing = db.transactionInTwoFlights(async (tx) => {
+    await Promise.all([tx.query(insert, [given(0)]), tx.query(insert, [given(1)])]);
+    return (end) => end.query(insert, [given(2)]);
+  });
+  expect(sqlState(await failing.catch((error: unknown) => error))).toBe('23514');
+  expect(await read()).toEqual([]);
+  await db.transactionInTwoFlights(async (tx) => {
+    await tx.query(insert, [7]);
+    return (end) => end.query(insert, [8]);
+  });
+  expect(await read()).toEqual([7, 8]);
+  expect(db.pool.totalCount).toBe(1);
+});
+
+// A cluster sends its statements one by one.
+test.skipIf(citusCluster())('in two flights, a BEGIN that fails lets the second flight not start', async () => {
+  const { db, table, read } = await open();
+  const insert = `insert into ${table} (n) values ($1)`;
+  let isFinished = false;
+  const refused = db.transactionInTwoFlights(
+    async (tx) => {
+      await tx.query('select 1');
+      return async (end) => {
+        isFinished = true;
+        await end.query(insert, [1]);
+      };
+    },
+    { lockTimeoutMs: Number.NaN },
+  );
+  await expect(refused).rejects.toThrow();
+  expect(isFinished).toBe(false);
+  expect(await read()).toEqual([]);
+  expect(await db.query('select 2 as n')).toEqual([{ n: 2 }]);
+});

@@ -73,9 +73,10 @@ function holdFirst() {
     if (sent === 1) await gate;
     return send();
   };
-  const view: Pick<Database, 'query' | 'transaction'> = {
+  const view: Pick<Database, 'query' | 'transaction' | 'transactionInTwoFlights'> = {
     query: (...given) => held(() => db.query(...given)) as never,
     transaction: (...given) => held(() => db.transaction(...given)),
+    transactionInTwoFlights: (...given) => held(() => db.transactionInTwoFlights(...given)),
   };
   return { db: { forTenant: () => view } as unknown as Database, release, sent: () => sent };
 }
