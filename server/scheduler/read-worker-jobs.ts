@@ -24,7 +24,7 @@ function select(schema: Schema, columns = allColumns): string {
 }
 
 async function findSchedulerJob(db: Queryable, schema: Schema, jobId: string): Promise<SchedulerJob | undefined> {
-  const [row] = await db.query<JobRow>(`${select(schema)} where j.id = $1`, [jobId]);
+  const [row] = await db.query<JobRow>(`${select(schema)} where j.id = $1`, [jobId], 'keepPlan');
   return row && (toJob(row) as SchedulerJob);
 }
 

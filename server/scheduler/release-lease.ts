@@ -54,7 +54,9 @@ export async function releaseLease(db: Database, schema: Schema, release: Releas
   const lease = await getOwnLease(db, schema, release);
   if (lease.state === 'RELEASED') return replay(db, schema, lease, release);
   if (lease.state === 'ACTIVE' && !lease.overdue) {
-    const released = await retryConflicts(() => db.transaction((tx) => finishRelease(tx, schema, release)));
+    const released = await retryConflicts(() =>
+      db.transaction((tx) => finishRelease(tx, schema, release), { keepsPlans: true }),
+    );
     if (released) return released;
   }
   // The lease ended in between: by the same release sent twice, by a sweeper, or by its expiry.

@@ -37,7 +37,7 @@ export async function reportStatus(db: Database, schema: Schema, report: StatusR
   else if (report.state === 'PREPARING' || report.state === 'LEASE_PENDING') {
     const name = transitionTo[report.state];
     if (job.status !== report.state && !allows(name, job.status)) throw refused(job, report.state);
-    const saved = await db.transaction((tx) => saveClaimReport(tx, schema, job, report, name));
+    const saved = await db.transaction((tx) => saveClaimReport(tx, schema, job, report, name), { keepsPlans: true });
     if (!saved) throw lost();
   } else throw refused(job, report.state);
   return getSchedulerJob(db, schema, report.jobId);

@@ -46,7 +46,9 @@ export async function requestLease(db: Database, schema: Schema, request: LeaseR
   }
   const sentAt = monotonicMs();
   try {
-    const answer = await retryConflicts(() => db.transaction((tx) => decide(tx, schema, job, request)));
+    const answer = await retryConflicts(() =>
+      db.transaction((tx) => decide(tx, schema, job, request), { keepsPlans: true }),
+    );
     // The process may have been frozen since Postgres answered, and a worker must not start under an expired lease.
     if (answer.approved && monotonicMs() - sentAt >= request.ttlSeconds * 1000) throw lost();
     return answer;

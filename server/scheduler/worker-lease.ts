@@ -35,10 +35,15 @@ interface LeaseRow {
   overdue: boolean;
 }
 
+/** By their names: the answer of a prepared statement must not change when a column is added. */
+const leaseColumns = `l.id, l.kind, l.job_ids, l.queue, l.owner, l.cost_units, l.ttl_seconds, l.state, l.granted_at,
+         l.last_heartbeat_at, l.expires_at, l.released_at, l.release_status, l.metrics, l.release_answer`;
+
 export async function findLease(db: Queryable, schema: Schema, id: string): Promise<Lease | undefined> {
   const [row] = await db.query<LeaseRow>(
-    `select l.*, l.expires_at <= now() as overdue from ${schema}.leases l where l.id = $1 and l.kind = 'remote'`,
+    `select ${leaseColumns}, l.expires_at <= now() as overdue from ${schema}.leases l where l.id = $1 and l.kind = 'remote'`,
     [id],
+    'keepPlan',
   );
   return row && toLease(row);
 }
@@ -73,7 +78,7 @@ const insertStatement = statement(`
     (id, kind, owner, job_ids, queue, cost_units, ttl_seconds, granted_at, last_heartbeat_at, expires_at)
   select :leaseId::uuid, 'remote', :owner, array[:jobId::uuid], :queue, :costUnits::int, :ttlSeconds::real,
          now(), now(), now() + :ttlSeconds::float8 * interval '1 second'
-  returning l.*, false as overdue`);
+  returning ${leaseColumns}, false as overdue`);
 
 /** Inserts the lease of a job that was granted one. */
 export async function insertRemoteLease(
@@ -161,15 +166,18 @@ export async function heartbeat(
 ): Promise<{ lease: Lease; job: SchedulerJob; spent: Spent | undefined }> {
   const lease = await getOwnLease(db, schema, beat);
   if (lease.state !== 'ACTIVE' || lease.overdue) throw leaseOver(lease);
-  return db.transaction(async (tx) => {
-    if (!(await renew(tx, schema, beat, lease.ttlSeconds))) throw leaseOver(await getLease(tx, schema, beat.leaseId));
-    await keepReport(tx, schema, beat);
-    const job = await getSchedulerJob(tx, schema, beat.jobId);
-    const spent =
-      findSpent(job, { ...job.usage, tokens: job.tokensUsed }, beat.rules) ??
-      (await readSpentDay(tx, schema, job, beat.rules.budgets));
-    return { lease: await getLease(tx, schema, beat.leaseId), job: spent ? askedToStop(job) : job, spent };
-  });
+  return db.transaction(
+    async (tx) => {
+      if (!(await renew(tx, schema, beat, lease.ttlSeconds))) throw leaseOver(await getLease(tx, schema, beat.leaseId));
+      await keepReport(tx, schema, beat);
+      const job = await getSchedulerJob(tx, schema, beat.jobId);
+      const spent =
+        findSpent(job, { ...job.usage, tokens: job.tokensUsed }, beat.rules) ??
+        (await readSpentDay(tx, schema, job, beat.rules.budgets));
+      return { lease: await getLease(tx, schema, beat.leaseId), job: spent ? askedToStop(job) : job, spent };
+    },
+    { keepsPlans: true },
+  );
 }
 
 const renewStatement = statement(`
