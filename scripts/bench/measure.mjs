@@ -14,8 +14,8 @@ const workload = own ?? ofManyTenants ?? workloads[name];
 const options = { concurrency: settings.concurrency, ...workload.options, ...JSON.parse(optionText ?? '{}') };
 const url = process.env.BENCH_URL;
 
-async function ask(text) {
-  const client = new pg.Client(url);
+async function ask(text, at = url) {
+  const client = new pg.Client(at);
   await client.connect();
   try {
     return (await client.query(text)).rows;
@@ -24,12 +24,24 @@ async function ask(text) {
   }
 }
 
+/** The nodes of a cluster, which have the tenants' rows. */
+async function nodeUrls() {
+  const [{ sharded }] = await ask(`select to_regclass('pg_catalog.pg_dist_node') is not null as sharded`);
+  if (!sharded) return [];
+  const nodes = await ask('select nodename, nodeport from pg_dist_node where groupid > 0');
+  return nodes.map(({ nodename, nodeport }) =>
+    Object.assign(new URL(url), { hostname: nodename, port: String(nodeport) }).toString(),
+  );
+}
+
 const tools = {
   options,
   /** The same calm start for all. */
   calm: async () => {
-    await ask('vacuum analyze');
-    await ask('checkpoint');
+    for (const at of [url, ...(await nodeUrls())]) {
+      await ask('vacuum analyze', at);
+      await ask('checkpoint', at);
+    }
   },
   /** Without those of autovacuum, which comes when it likes. */
   transactions: async () => {

@@ -1,6 +1,8 @@
-// `npm run bench [-- W1 W4 client start growth …] [--reps=3] [--options=JSON] [--peers=DIR] [--node=PATH]`
+// `npm run bench [-- W1 W4 client start growth …] [--reps=3] [--options=JSON] [--peers=DIR] [--node=PATH] [--against=URL]`
 // Runs Leasehold, and with --peers the peers too, on the same Postgres, interleaved, each measurement
 // in a fresh process, and prints medians and the ratio to the best peer of the same run.
+// With --against the same runs on a second database too (a cluster, or the first one through a pooler), in turns with the first, which
+// BENCH_URL names, and prints the ratio of the second to the first.
 // DIR is a directory with `adapters/<peer>.mjs` and the peers' packages installed; PATH a Node that they accept.
 import { spawn } from 'node:child_process';
 import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
@@ -31,6 +33,8 @@ const reps = Number(flag('reps', chosen.includes('growth') ? '1' : '3'));
 const peersDir = flag('peers') === undefined ? undefined : resolve(flag('peers'));
 const node = flag('node', process.execPath);
 const options = flag('options', '{}');
+const against = flag('against');
+const ofSecond = 'leasehold, second database';
 
 // The best settings found for each peer; see docs/performance.md.
 const peers = {
@@ -96,6 +100,7 @@ function plansOf(name) {
   const plans = name === 'W5' ? [{ ...own, label: 'leasehold, no backlog', options: '{"blocked":0}' }, own] : [own];
   // Whether anything grows with the number of tenants shows with many more than peers can bear.
   if (name === 'W7') plans.push({ ...own, label: 'leasehold, 1000 tenants', options: '{"tenants":1000}' });
+  if (against !== undefined) plans.push({ ...own, label: ofSecond, url: against });
   if (peersDir === undefined) return plans;
   for (const [peer, variant] of peers[name] ?? []) {
     const file = join(peersDir, 'adapters', `${peer}.mjs`);
@@ -108,6 +113,7 @@ function measure(plan, name) {
   return new Promise((done) => {
     const child = spawn(node, [join(here, 'measure.mjs'), plan.file, plan.variant, name, plan.options], {
       stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, ...(plan.url && { BENCH_URL: plan.url }) },
     });
     let output = '';
     let errors = '';
@@ -133,7 +139,7 @@ function measure(plan, name) {
 function report(results) {
   const lines = [
     '',
-    '| workload | system | median | min | max | ratio to the best peer |',
+    `| workload | system | median | min | max | ratio to the ${against ? 'first database' : 'best peer'} |`,
     '|---|---|---|---|---|---|',
   ];
   for (const name of chosen) {
@@ -143,10 +149,12 @@ function report(results) {
         label: key.slice(name.length + 1),
         values: runs.map((r) => r.value).filter(Number.isFinite),
       }));
-    const best = bestPeer(rows, all[name].better);
+    const first = rows.find(({ label }) => label === 'leasehold');
+    const best = against ? median(first?.values ?? []) : bestPeer(rows, all[name].better);
     for (const { label, values } of rows) {
       const middle = median(values);
-      const ratio = best === undefined || !label.startsWith('leasehold') ? '' : (middle / best).toFixed(2);
+      const isCompared = against ? label === ofSecond : label.startsWith('leasehold');
+      const ratio = best === undefined || !isCompared ? '' : (middle / best).toFixed(2);
       lines.push(`| ${name} | ${label} | ${middle} | ${Math.min(...values)} | ${Math.max(...values)} | ${ratio} |`);
     }
     lines.push(`| | *${all[name].title}; ${all[name].better} is better* | | | | |`);
