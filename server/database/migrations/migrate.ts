@@ -97,7 +97,7 @@ async function readJournals(db: Queryable, schemaNames: readonly string[]): Prom
 async function migrateSchema(db: Database, schema: Schema, directory: string, logger?: Logger): Promise<string[]> {
   const files = await readMigrations(directory);
   const journal = await readJournal(db, schema);
-  if (journal === undefined && files.length > 0 && !db.sharded && (await createWhole(db, schema, files))) {
+  if (journal === undefined && files.length > 0 && (await createWhole(db, schema, files))) {
     logger?.info({ schema: bare(schema), migrations: files.length }, 'schema created');
     return files.map((file) => file.name);
   }
@@ -111,15 +111,19 @@ async function migrateSchema(db: Database, schema: Schema, directory: string, lo
 }
 
 /**
- * Applies all files to a new schema in one transaction, each as one message: a fifth of the round trips, and a failure
- * leaves nothing behind. Returns false if another process created it while this one waited for the lock.
+ * Applies all files to a new schema in one transaction, each as one message (in a cluster each statement): a fifth of
+ * the round trips, and a failure leaves nothing behind. Returns false if another process created it while this one waited
+ * for the lock.
  */
 async function createWhole(db: Database, schema: Schema, files: Migration[]): Promise<boolean> {
   return db.transaction(async (tx) => {
     await lockMigrations(tx, schema);
     if ((await readJournal(tx, schema)) !== undefined) return false;
     await createSchema(tx, schema);
-    for (const file of files) await runStatement(tx, file, statementsFor(file, schema).join(';\n'));
+    for (const file of files) {
+      const statements = statementsOf(db, file, schema);
+      for (const text of db.sharded ? statements : [statements.join(';\n')]) await runStatement(tx, file, text);
+    }
     const names = files.map((file) => file.name);
     const hashes = files.map((file) => file.hash);
     await tx.query(
@@ -147,12 +151,15 @@ async function applyOne(db: Database, schema: Schema, files: Migration[], file: 
     const journal = await readJournal(tx, schema);
     if (!pendingOf(schema, files, journal).includes(file)) return false;
     if (journal === undefined) await createSchema(tx, schema);
-    for (const statement of statementsFor(file, schema)) {
-      if (!(db.sharded && isRefusedByCitus(statement))) await runStatement(tx, file, statement);
-    }
+    for (const statement of statementsOf(db, file, schema)) await runStatement(tx, file, statement);
     await tx.query(`insert into ${schema}.migrations (name, hash) values ($1, $2)`, [file.name, file.hash]);
     return true;
   }, whole);
+}
+
+function statementsOf(db: Database, file: Migration, schema: Schema): string[] {
+  const statements = statementsFor(file, schema);
+  return db.sharded ? statements.filter((statement) => !isRefusedByCitus(statement)) : statements;
 }
 
 // Schema, journal and first file commit together, so a schema of Leasehold always has a journal.
