@@ -22,10 +22,24 @@ export async function createOnAllNodes({ coordinator, workers }: CitusCluster, n
     }),
   );
   const { hostname, port } = new URL(coordinator);
-  await run(databaseUrl(coordinator, name), [
-    `select citus_set_coordinator_host('${hostname}', ${port || 5432})`,
-    ...workers.map((url) => `select citus_add_node('${new URL(url).hostname}', ${new URL(url).port || 5432})`),
-  ]);
+  // One at a time: a node that is added gets the roles of the server, and two that do so at once fail.
+  await locked(coordinator, () =>
+    run(databaseUrl(coordinator, name), [
+      `select citus_set_coordinator_host('${hostname}', ${port || 5432})`,
+      ...workers.map((url) => `select citus_add_node('${new URL(url).hostname}', ${new URL(url).port || 5432})`),
+    ]),
+  );
+}
+
+async function locked(url: string, work: () => Promise<void>): Promise<void> {
+  const client = new pg.Client(url);
+  await client.connect();
+  try {
+    await client.query(`select pg_advisory_lock(hashtext('leasehold test: nodes'))`);
+    await work();
+  } finally {
+    await client.end();
+  }
 }
 
 export async function dropOnAllNodes({ coordinator, workers }: CitusCluster, name: string): Promise<void> {
