@@ -126,7 +126,7 @@ export class Database implements Queryable {
     values: unknown[] = [],
     reuse?: Reuse,
   ): Promise<R[]> {
-    const nodes = this.#tenantNodes();
+    const nodes = this.#connections.isKnown ? this.#tenantNodes() : await this.#findNodes();
     if (nodes === undefined) return this.#query<R>(text, values, reuse);
     return nodes.run(text, (node) => this.#on(node).#query<R>(text, values, reuse));
   }
@@ -139,6 +139,12 @@ export class Database implements Queryable {
         ? this.#inTransaction(client, {}, (tx) => tx.query<R>(text, values))
         : this.#session.send<R>(client, text, values, reuse);
     });
+  }
+
+  /** Connects: before the first statement, which may be one of a tenant, it is not known whether this is a cluster. */
+  async #findNodes(): Promise<TenantNodes | undefined> {
+    await this.#connections.connect();
+    return this.#tenantNodes();
   }
 
   /** The nodes of the tenants in a cluster. A view on a node has none. */
@@ -166,7 +172,7 @@ export class Database implements Queryable {
 
   /** Runs `work` in one transaction. Rolls back on any error, and never retries. */
   async transaction<T>(work: (tx: Queryable) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
-    const nodes = this.#tenantNodes();
+    const nodes = this.#connections.isKnown ? this.#tenantNodes() : await this.#findNodes();
     if (nodes === undefined) return this.#transaction(work, options);
     return nodes.runTransaction<T, Queryable>(work, (node, all) => this.#on(node).#transaction(all, options));
   }
@@ -232,7 +238,7 @@ export class Database implements Queryable {
    * back, so prepare everything before.
    */
   async pipelinedTransaction<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
-    const nodes = this.#tenantNodes();
+    const nodes = this.#connections.isKnown ? this.#tenantNodes() : await this.#findNodes();
     if (nodes === undefined) return this.#pipelinedTransaction(send);
     return nodes.runTransaction<T, Queryable>(send, (node, all) => this.#on(node).#pipelinedTransaction(all));
   }

@@ -35,8 +35,8 @@ export class Connections {
   readonly #limits: SessionLimits;
   readonly #isNode: boolean;
   readonly #availability: Availability;
-  /** True if the database is a Citus cluster. Known after the first connection. */
-  sharded = false;
+  /** True if the database is a Citus cluster; undefined until the first connection. */
+  #sharded: boolean | undefined;
   /** SQL state of the last write that failed because the server is out of space or read-only, until one succeeds. */
   writeError: string | undefined;
   #clock: { serverTimeMs: number; readAt: number } | undefined;
@@ -64,6 +64,20 @@ export class Connections {
     });
     // Without a listener a dropped idle connection ends the process.
     this.pool.on('error', (error) => this.#lost(error));
+  }
+
+  get sharded(): boolean {
+    return this.#sharded === true;
+  }
+
+  /** True after the first connection, which tells what the database is. */
+  get isKnown(): boolean {
+    return this.#sharded !== undefined;
+  }
+
+  /** Opens a connection, which stays in the pool. */
+  async connect(): Promise<void> {
+    (await this.#take()).release();
   }
 
   /** The database's time, estimated by this process. Before the first connection, the time of the process. */
@@ -140,7 +154,7 @@ export class Connections {
     this.#generations.set(client, this.servers.generation);
     const { direct, sharded: hasNodes, ...clock } = await openSession(client, this.#limits);
     const sharded = hasNodes && !this.#isNode;
-    this.sharded = sharded;
+    this.#sharded = sharded;
     this.#statements.set(client, new Statements(client, { direct, sharded }));
     this.#clock = clock;
     this.#availability.connected();

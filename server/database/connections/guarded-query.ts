@@ -1,4 +1,4 @@
-// Sends a statement after the statements that guard it, in one transaction and one flight, without BEGIN and COMMIT.
+// Sends a statement after the statements that guard it or set its limits, in one transaction and one flight, without BEGIN and COMMIT.
 // The server begins the transaction with the first statement and commits it at the Sync message after the last. If a
 // guard fails, the server refuses the rest.
 import pg from 'pg';

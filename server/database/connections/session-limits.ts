@@ -67,6 +67,11 @@ export async function openSession(client: pg.ClientBase, limits: SessionLimits):
   };
 }
 
+/** A statement that sets the limits of a transaction, where BEGIN is not sent; unlike SET, Citus does not forward it. */
+export function limitsQuery({ statementMs, lockMs }: SessionLimits): string {
+  return `select set_config('statement_timeout', '${statementMs}', true), set_config('lock_timeout', '${lockMs}', true)`;
+}
+
 /** A BEGIN with limits in the same message: the simple protocol accepts several statements at once. */
 export function beginWith({ statementMs, lockMs, idleInTransactionMs: idleMs }: Partial<SessionLimits>): string {
   const limits = [

@@ -7,7 +7,7 @@ import type { TenantNode } from '../nodes/tenant-nodes.ts';
 import { sqlState, transactionFailed } from '../sql-errors.ts';
 import type { Connections } from './connections.ts';
 import type { Reuse, Statements } from './prepared-statements.ts';
-import { beginWith, type SessionLimits } from './session-limits.ts';
+import { beginWith, limitsQuery, type SessionLimits } from './session-limits.ts';
 import { ownRole, type TenantRoles } from './tenant-roles.ts';
 
 export interface TransactionOptions {
@@ -136,7 +136,12 @@ export class TenantSession {
     }
     const statements = this.#connections.statementsOf(client);
     const sent = this.#node?.rename(text) ?? text;
-    return this.#rowsOf(statements?.query<R>(sent, values, reuse) ?? client.query<R>(sent, values));
+    if (statements === undefined) return this.#rowsOf(client.query<R>(sent, values));
+    // Behind a pooler the session has no limits: they are sent with the statement, in one transaction and one flight.
+    if (within === undefined && !statements.direct && mayWaitForLocks(text)) {
+      return this.#rowsOf(statements.queryGuarded<R>([limitsQuery(this.#limits)], sent, values, reuse).result);
+    }
+    return this.#rowsOf(statements.query<R>(sent, values, reuse));
   }
 
   async #rowsOf<R extends object>(answer: Promise<pg.QueryResult<R>>): Promise<R[]> {
@@ -144,6 +149,13 @@ export class TenantSession {
     const { json } = this.#connections;
     return json.isComplete ? rows : json.complete(rows);
   }
+}
+
+/** Returns true for a statement that locks rows. Commands, some of which must be alone in their transaction, do not count. */
+function mayWaitForLocks(text: string): boolean {
+  return (
+    /^\s*(?:with|select|insert|update|delete)\b/i.test(text) && /\b(?:insert|update|delete|for share)\b/i.test(text)
+  );
 }
 
 /** The server times out slightly before the client, so that it is certain that nothing happened. */

@@ -8,7 +8,7 @@ import { startDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
 import { EventReader } from '../../support/http/sse.ts';
 import { reread } from '../../support/jobs.ts';
-import { useTenantPerTest } from '../../support/postgres/database.ts';
+import { directUrl, useTenantPerTest } from '../../support/postgres/database.ts';
 import { startProxy } from '../../support/postgres/proxies/proxy.ts';
 
 const context = useTenantPerTest();
@@ -98,7 +98,7 @@ test('the end of a job reaches the readers of streams, here and in another daemo
 
 test('a daemon that does not receive its own notifications logs the remedy, and polls as often as without them', async () => {
   const { url } = await startProxy(context.url, { asPooler: true, dropsNotifications: true });
-  const daemon = await startDaemon({ ...context, url });
+  const daemon = await startDaemon({ ...context, url }, { env: { LISTEN_DATABASE_URL: '' } });
   const readiness = async ({ url: origin }: Daemon) => {
     const { checks } = (await (await fetch(`${origin}/readyz`)).json()) as { checks: Record<string, object> };
     return checks.notifications;
@@ -106,6 +106,6 @@ test('a daemon that does not receive its own notifications logs the remedy, and 
   await eventually(async () =>
     expect(await readiness(daemon)).toEqual({ ok: true, detail: expect.stringContaining('LISTEN_DATABASE_URL') }),
   );
-  const direct = await startDaemon({ ...context, url }, { env: { LISTEN_DATABASE_URL: context.url } });
+  const direct = await startDaemon({ ...context, url }, { env: { LISTEN_DATABASE_URL: directUrl(context) } });
   await eventually(async () => expect(await readiness(direct)).toEqual({ ok: true }));
 });

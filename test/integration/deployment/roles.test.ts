@@ -11,14 +11,14 @@ import { createLogger } from '../../../server/kernel/logger.ts';
 import { createTenant } from '../../../server/tenants/create-tenant.ts';
 import { fastSettings, startDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
-import { createEmptyDatabase } from '../../support/postgres/database.ts';
+import { createEmptyDatabase, directUrl } from '../../support/postgres/database.ts';
 
 test('a daemon with the rights of roles.sql runs jobs, and cannot create a tenant', async () => {
   const context = await createEmptyDatabase();
   // Roles belong to the whole server: each run has names of its own.
   const suffix = `_${randomBytes(4).toString('hex')}`;
   const urlOf = (role: string) => {
-    const url = new URL(context.url);
+    const url = new URL(directUrl(context));
     url.username = `leasehold_${role}${suffix}`;
     url.password = `${role}-password`;
     return url.href;

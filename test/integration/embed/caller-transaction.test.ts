@@ -14,7 +14,7 @@ import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { eventually } from '../../support/eventually.ts';
 import { checkInvariants } from '../../support/model/invariants.ts';
-import { addTenant, useTenant } from '../../support/postgres/database.ts';
+import { addTenant, listenSettings, useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 const noop = defineJob({ type: 'noop', run: () => 'done' });
@@ -26,7 +26,7 @@ let pool: pg.Pool;
 beforeAll(async () => {
   pool = new pg.Pool({ connectionString: context.url, max: 5 });
   // No poll within the time of the tests: what runs was announced by the commit.
-  const settings = { pollIntervalSeconds: 3600, sweepIntervalSeconds: 3600 };
+  const settings = { pollIntervalSeconds: 3600, sweepIntervalSeconds: 3600, ...listenSettings(context) };
   worker = await createLeasehold({ databaseUrl: context.url, jobs: [noop, phased, waiter], logger: false, settings });
   await worker.start();
 });

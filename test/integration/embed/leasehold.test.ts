@@ -19,7 +19,7 @@ import { runRetentionOnce } from '../../../server/maintenance/retention.ts';
 import type { TenantSettings } from '../../../server/tenants/tenant.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { eventually } from '../../support/eventually.ts';
-import { addTenant, useTenant } from '../../support/postgres/database.ts';
+import { addTenant, listenSettings, useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 const tenant = 'acme';
@@ -58,7 +58,7 @@ test('runs jobs between start and stop, and leaves signals and exit to its host'
 
 test('enqueues without a start, and wakes the process that runs jobs', async () => {
   const sender = await create({ jobs: [] });
-  const worker = await create({ settings: { pollIntervalSeconds: 3600 } });
+  const worker = await create({ settings: { pollIntervalSeconds: 3600, ...listenSettings(context) } });
   await worker.start();
   const handle = await sender.enqueue(tenant, 'greet', { name: 'Cy' }, { idempotencyKey: 'cy' });
   const again = await sender.enqueue(tenant, 'greet', { name: 'Cy' }, { idempotencyKey: 'cy' });

@@ -10,14 +10,15 @@ import { HttpServer } from '../../../server/http/server.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { eventually } from '../../support/eventually.ts';
 import { adminKey, startApp, useApp } from '../../support/http/app.ts';
-import { useDatabase } from '../../support/postgres/database.ts';
+import { directUrl, useDatabase } from '../../support/postgres/database.ts';
 
 const context = useDatabase();
 
 /** A role of its own: what is set for it and whose connections end concerns no other test of the file. */
 async function connectAs(role: string): Promise<{ db: Database; endConnections(): Promise<void> }> {
   await context.db.query(`create role ${role} login superuser password '${role}'`);
-  const url = new URL(context.url);
+  // A pooler may know one role only.
+  const url = new URL(directUrl(context));
   url.username = role;
   url.password = role;
   const db = new Database({ url: url.href, poolMax: 2, logger: createLogger('silent') });

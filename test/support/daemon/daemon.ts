@@ -1,5 +1,5 @@
 // A daemon inside the test's process: fast settings, a free port, stopped at the end of the test.
-import { afterAll, beforeAll, inject, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, onTestFinished } from 'vitest';
 import { Daemon } from '../../../server/daemon/daemon.ts';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
 import { loadConfig } from '../../../server/kernel/config.ts';
@@ -7,8 +7,7 @@ import { createLogger, type Logger } from '../../../server/kernel/logger.ts';
 import type { JobDefinition } from '../../../server/worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
 import { ThreadPool } from '../../../server/worker/threads/thread-pool.ts';
-import type { DatabaseContext } from '../postgres/database.ts';
-import { databaseUrl } from '../provision.ts';
+import { type DatabaseContext, directUrl } from '../postgres/database.ts';
 
 /** Settings under which leases, sweeps and polls take fractions of a second. */
 export const fastSettings: Record<string, string> = {
@@ -54,9 +53,8 @@ export function useDaemon(context: DatabaseContext, given: StartDaemon = {}): { 
 
 export function createDaemon(context: DatabaseContext, given: StartDaemon): Daemon {
   // LISTEN needs a session of its own.
-  const listen =
-    process.env.TEST_POOLER_URL && databaseUrl(inject('serverUrl'), new URL(context.url).pathname.slice(1));
-  const config = loadConfig({ ...fastSettings, ...(listen && { LISTEN_DATABASE_URL: listen }), ...given.env });
+  const listen = process.env.TEST_POOLER_URL && { LISTEN_DATABASE_URL: directUrl(context) };
+  const config = loadConfig({ ...fastSettings, ...listen, ...given.env });
   const logger = given.logger ?? createLogger(config.logLevel);
   return new Daemon({
     config,

@@ -65,6 +65,16 @@ export function useTenantPerTest(): TenantContext {
   return context;
 }
 
+/** The test's database past the pooler of `npm run test:pgbouncer`; without a pooler, as it is. */
+export function directUrl({ url }: { url: string }): string {
+  return process.env.TEST_POOLER_URL ? databaseUrl(inject('serverUrl'), new URL(url).pathname.slice(1)) : url;
+}
+
+/** Settings of an instance that must hear of jobs: LISTEN needs a session of its own. */
+export function listenSettings(context: { url: string }): { listenDatabaseUrl?: string } {
+  return process.env.TEST_POOLER_URL ? { listenDatabaseUrl: directUrl(context) } : {};
+}
+
 const testSession = 'leasehold-test';
 
 /** For transactions of tests that stay open while the test waits, or that wait for each other, on a busy machine too. */

@@ -14,7 +14,7 @@ import { createDeliveries } from '../../../../server/webhooks/outbox.ts';
 import { writeEvent } from '../../../support/events.ts';
 import { addJob, claim, eventTypes, finish, reread } from '../../../support/jobs.ts';
 import { citusCluster } from '../../../support/postgres/citus.ts';
-import { addTenant, type TenantContext, useTenant } from '../../../support/postgres/database.ts';
+import { addTenant, directUrl, type TenantContext, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 let number = 0;
@@ -125,7 +125,8 @@ async function withUnhashable(): Promise<Database> {
     end $$`);
   const name = new URL(context.url).pathname.slice(1);
   await context.db.query(`alter database "${name}" set search_path = damaged, pg_catalog, public`);
-  const db = new Database({ url: context.url, poolMax: 2, logger: createLogger('silent') });
+  // A pooler has connections from before.
+  const db = new Database({ url: directUrl(context), poolMax: 2, logger: createLogger('silent') });
   onTestFinished(async () => {
     await db.close();
     await context.db.query(`alter database "${name}" reset search_path`);

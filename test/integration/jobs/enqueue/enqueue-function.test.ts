@@ -16,7 +16,7 @@ import { jobColumns, sqlName } from '../../../../server/jobs/model/columns.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { addTenant, useTenant } from '../../../support/postgres/database.ts';
+import { addTenant, directUrl, listenSettings, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 const plain = defineJob({ type: 'plain', payload: z.unknown(), run: () => 'done' });
@@ -85,7 +85,7 @@ const refusal = (work: Promise<unknown>) => work.then(() => undefined).catch((er
 
 test('a job exists after the commit, and runs, within its limits', async () => {
   // No poll within the time of the test: the commit announces the job.
-  const settings = { pollIntervalSeconds: 3600, sweepIntervalSeconds: 3600 };
+  const settings = { pollIntervalSeconds: 3600, sweepIntervalSeconds: 3600, ...listenSettings(context) };
   const worker = await createLeasehold({
     databaseUrl: context.url,
     jobs: [announced, limited],
@@ -334,7 +334,8 @@ test('a role with nothing but EXECUTE can enqueue, and nothing else', async () =
     await context.db.query(`drop owned by ${role}`);
     await context.db.query(`drop role ${role}`);
   });
-  const url = new URL(context.url);
+  // What it sets is of its session.
+  const url = new URL(directUrl(context));
   url.username = role;
   url.password = 'secret';
   const app = new pg.Client(url.href);

@@ -9,6 +9,7 @@ import { EnqueueGroupCommit } from '../../../../server/jobs/enqueue/group-commit
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs } from '../../../support/jobs.ts';
+import { citusCluster } from '../../../support/postgres/citus.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 import { startProxy } from '../../../support/postgres/proxies/proxy.ts';
 
@@ -132,37 +133,50 @@ test('a request whose idempotency key is locked by a silent transaction delays n
   expect((await keyed)[0]?.kind).toBe('replayed');
 });
 
-test.each(['direct', 'pooled'])('the server ends a silent transaction of ours (%s)', async (way) => {
-  await addJob(context, on('silent'));
+// In a cluster the tenant's transactions go to its node, past the proxy.
+test.skipIf(citusCluster()).each(['direct', 'pooled'])(
+  'the server ends a silent transaction of ours (%s)',
+  async (way) => {
+    await addJob(context, on('silent'));
+    const proxy = await startProxy(context.url, { asPooler: way === 'pooled' });
+    const db = new Database({ url: proxy.url, poolMax: 1, logger: createLogger('silent') });
+    onTestFinished(() => db.close());
+    const lock = `select id from ${context.schema}.targets where id = 'silent' for update`;
+    let gone = (): void => {};
+    const vanished = new Promise<void>((resolve) => {
+      gone = resolve;
+    });
+    const frozen = db.transaction(async (tx) => {
+      await tx.query(lock);
+      // From here on its host neither sends nor reads.
+      proxy.blackHole();
+      gone();
+      await tx.query('select 1');
+    });
+    frozen.catch(() => {});
+    await vanished;
+    // Others need not be told: the lock is free before their own limit.
+    await context.db.query(lock);
+    proxy.heal();
+    await expect(frozen).rejects.toThrow();
+  },
+);
+
+test.each(['direct', 'pooled'])('a statement does not wait forever for a lock (%s)', async (way) => {
+  await addJob(context, on('waited'));
   const proxy = await startProxy(context.url, { asPooler: way === 'pooled' });
   const db = new Database({ url: proxy.url, poolMax: 1, logger: createLogger('silent') });
   onTestFinished(() => db.close());
-  const lock = `select id from ${context.schema}.targets where id = 'silent' for update`;
-  let gone = (): void => {};
-  const vanished = new Promise<void>((resolve) => {
-    gone = resolve;
-  });
-  const frozen = db.transaction(async (tx) => {
-    await tx.query(lock);
-    // From here on its host neither sends nor reads.
-    proxy.blackHole();
-    gone();
-    await tx.query('select 1');
-  });
-  frozen.catch(() => {});
-  await vanished;
-  // Others need not be told: the lock is free before their own limit.
-  await context.db.query(lock);
-  proxy.heal();
-  await expect(frozen).rejects.toThrow();
-});
-
-test('a statement does not wait forever for a lock, and a transaction that lost its connection is retried', async () => {
-  await addJob(context, on('waited'));
   const lock = `select id from ${context.schema}.targets where id = 'waited' for update`;
   const held = await lockLane('waited');
-  expect(isLockTimeout(await context.db.query(lock).catch((error: unknown) => error))).toBe(true);
+  expect(isLockTimeout(await db.query(lock).catch((error: unknown) => error))).toBe(true);
   await held.release();
+  expect(await db.query(lock)).toEqual([{ id: 'waited' }]);
+  // It was set for that transaction only.
+  if (way === 'pooled') expect(await db.query('show lock_timeout')).toEqual([{ lock_timeout: '0' }]);
+});
+
+test('a transaction that lost its connection is retried', async () => {
   let tries = 0;
   const pid = await retryConflicts(() =>
     context.db.transaction(async (tx) => {

@@ -123,7 +123,10 @@ test('after a failover loses an acknowledged outcome, the lease does not end wit
   // As on a standby that was promoted before it had received the outcome.
   await db
     .transaction(async (tx) => {
-      const own = { query: tx.query, transaction: (work: (tx: unknown) => unknown) => work(tx) } as unknown as Database;
+      const own = {
+        query: tx.query.bind(tx),
+        transaction: (work: (tx: unknown) => unknown) => work(tx),
+      } as unknown as Database;
       const { accepted } = await finishAttempts(own, schema, [ending(first)], { actor: 'worker:w1' });
       expect([...accepted]).toEqual([first.id]);
       throw new Error('lost');
