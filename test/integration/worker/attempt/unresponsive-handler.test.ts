@@ -11,6 +11,7 @@ import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, claim, eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
+import { citusCluster } from '../../../support/postgres/citus.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 import { startProxy } from '../../../support/postgres/proxies/proxy.ts';
 
@@ -211,32 +212,36 @@ test('if the process dies, the lease expires and the attempt ends with its decid
   await checkInvariants(context);
 });
 
-test('a handler whose lease was lost does not overlap with the next attempt in the same process', async () => {
-  const proxy = await startProxy(context.url);
-  const { definition, runs } = deafHandler();
-  const daemon = await startDaemon({ ...context, url: proxy.url }, { handlers: [definition] });
-  const sweeping = await startDaemon(context, { env: { WORKER_CONCURRENCY: '0' } });
-  const job = await addJob(context, { type: 'deaf', targetId: 'lost', maxAttempts: 5 });
-  daemon.signals.workAvailable(context.tenant);
-  await eventually(() => expect(runs).toHaveLength(1));
-  proxy.blackHole();
-  await eventually(async () => expect((await eventTypes(context, job)).at(-1)).toBe('job.lease_expired'));
-  proxy.heal();
-  // Taken again by the only daemon that runs this type, which knows that the first handler still runs.
-  await eventually(async () => {
+// In a cluster the daemon still reaches the tenant's node, past the proxy, and fences the job off by itself.
+test.skipIf(citusCluster())(
+  'a handler whose lease was lost does not overlap with the next attempt in the same process',
+  async () => {
+    const proxy = await startProxy(context.url);
+    const { definition, runs } = deafHandler();
+    const daemon = await startDaemon({ ...context, url: proxy.url }, { handlers: [definition] });
+    const sweeping = await startDaemon(context, { env: { WORKER_CONCURRENCY: '0' } });
+    const job = await addJob(context, { type: 'deaf', targetId: 'lost', maxAttempts: 5 });
     daemon.signals.workAvailable(context.tenant);
-    expect(await reread(context, job)).toMatchObject({ status: 'RUNNING', attempt: 2 });
-  });
-  await rounds(daemon);
-  expect(runs).toHaveLength(1);
-  runs[0]?.end();
-  await eventually(() => expect(runs).toHaveLength(2));
-  runs[1]?.end();
-  await eventually(async () => expect(await statusOf(job)).toBe('SUCCESS'));
-  expect(runs.map((run) => run.beside)).toEqual([0, 0]);
-  await sweeping.stop(0);
-  await checkInvariants(context);
-});
+    await eventually(() => expect(runs).toHaveLength(1));
+    proxy.blackHole();
+    await eventually(async () => expect((await eventTypes(context, job)).at(-1)).toBe('job.lease_expired'));
+    proxy.heal();
+    // Taken again by the only daemon that runs this type, which knows that the first handler still runs.
+    await eventually(async () => {
+      daemon.signals.workAvailable(context.tenant);
+      expect(await reread(context, job)).toMatchObject({ status: 'RUNNING', attempt: 2 });
+    });
+    await rounds(daemon);
+    expect(runs).toHaveLength(1);
+    runs[0]?.end();
+    await eventually(() => expect(runs).toHaveLength(2));
+    runs[1]?.end();
+    await eventually(async () => expect(await statusOf(job)).toBe('SUCCESS'));
+    expect(runs.map((run) => run.beside)).toEqual([0, 0]);
+    await sweeping.stop(0);
+    await checkInvariants(context);
+  },
+);
 
 test('a daemon whose lease expired keeps the lane if it fences the job off before the sweeper', async () => {
   const proxy = await startProxy(context.url);
