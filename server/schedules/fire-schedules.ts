@@ -133,11 +133,13 @@ async function enqueueRuns(
 
 async function toScheduledJob(
   tx: Queryable,
-  { jobTypes }: Firing,
+  { db, jobTypes }: Firing,
   tenant: Tenant,
   schedule: Schedule,
 ): Promise<NewJob> {
-  const newJob = await toNewJob(schedule.job, { tenant, jobTypes, liveDaemons: () => readLiveDaemons(tx) });
+  // In a cluster the transaction is on the tenant's node, and the coordinator has the daemons.
+  const liveDaemons = () => readLiveDaemons(db.sharded ? db : tx);
+  const newJob = await toNewJob(schedule.job, { tenant, jobTypes, liveDaemons });
   return { ...newJob, scheduleId: schedule.id, author: newJob.author ?? schedule.author ?? undefined };
 }
 
