@@ -1,6 +1,8 @@
-// `npm run bench:plot`: draws docs/images/growth-size.svg and docs/images/growth-cost.svg from the raw results in
-// docs/performance/growth.json. Plain SVG that follows the reader's light or dark theme.
+// `npm run bench:plot`: draws docs/images/{growth-size,growth-cost,rest-rate}.svg from the raw results in
+// docs/performance/{growth,rest}.json. Plain SVG that follows the reader's light or dark theme.
 import { readFileSync, writeFileSync } from 'node:fs';
+import { argv } from 'node:process';
+import { fileURLToPath } from 'node:url';
 
 const docs = new URL('../../../docs/', import.meta.url);
 const read = (name) => JSON.parse(readFileSync(new URL(`performance/${name}.json`, docs), 'utf8'));
@@ -8,12 +10,27 @@ const [width, height] = [720, 300];
 const [left, right, top, bottom] = [64, 24, 48, 48];
 const colours = ['a', 'b', 'c', 'd'];
 
-const growth = read('growth');
-draw('growth-size', sizePlot(growth));
-draw('growth-cost', costPlot(growth));
+/** Name → SVG, from the kept results. */
+export function plots() {
+  const growth = read('growth');
+  return { 'growth-size': sizePlot(growth), 'growth-cost': costPlot(growth), 'rest-rate': restPlot(read('rest')) };
+}
 
-function draw(name, svg) {
-  writeFileSync(new URL(`images/${name}.svg`, docs), svg);
+if (argv[1] === fileURLToPath(import.meta.url)) {
+  for (const [name, svg] of Object.entries(plots())) writeFileSync(new URL(`images/${name}.svg`, docs), svg);
+}
+
+/** Requests per second of the daemon and of the bare route, by kind of request and number of callers. */
+function restPlot({ W8 }) {
+  const cases = Object.entries(W8.cases);
+  return bars(
+    'W8: requests a second, by kind of request and callers',
+    cases.map(([name]) => name),
+    [
+      { label: 'daemon', values: cases.map(([, { ours }]) => ours.perSecond) },
+      { label: 'bare Express route', values: cases.map(([, { bare }]) => bare.perSecond) },
+    ],
+  );
 }
 
 /** Megabytes of tables with their indexes, and jobs that ended, by minute. */
@@ -45,16 +62,9 @@ function costPlot({ minutes }) {
 
 /** Lines over points at equal distances. */
 function figure(title, points, lines) {
-  const max = niceMax(Math.max(...lines.flatMap(({ values }) => values)));
+  const { y, grid } = scaleOf(lines);
   const x = (i) => left + (i * (width - left - right)) / Math.max(1, points.length - 1);
-  const y = (value) => height - bottom - (value / max) * (height - top - bottom);
-  const grid = [0, 0.25, 0.5, 0.75, 1].map((share) => {
-    const [at, label] = [y(share * max), trim(share * max)];
-    return `<path class="grid" d="M${left} ${at}H${width - right}"/><text x="${left - 8}" y="${at + 4}" text-anchor="end">${label}</text>`;
-  });
-  const ticks = points.map(
-    (point, i) => `<text x="${x(i)}" y="${height - bottom + 18}" text-anchor="middle">${point}</text>`,
-  );
+  const ticks = ticksOf(points, x);
   const drawn = lines.map(({ values }, n) => {
     const path = values.map((value, i) => `${i === 0 ? 'M' : 'L'}${trim(x(i))} ${trim(y(value))}`).join('');
     const dots = values.map(
@@ -62,12 +72,48 @@ function figure(title, points, lines) {
     );
     return `<path class="line ${colours[n]}" d="${path}"/>${dots.join('')}`;
   });
+  return page(title, [...grid, ...ticks, ...drawn, ...legendOf(lines)]);
+}
+
+/** Bars of each series side by side over each point. */
+function bars(title, points, series) {
+  const { y, grid } = scaleOf(series);
+  const step = (width - left - right) / points.length;
+  const x = (i) => trim(left + (i + 0.5) * step);
+  const wide = (step * 0.7) / series.length;
+  const drawn = series.flatMap(({ values }, n) =>
+    values.map((value, i) => {
+      const at = x(i) + (n - series.length / 2) * wide;
+      return `<rect class="${colours[n]}" x="${trim(at)}" y="${trim(y(value))}" width="${trim(wide)}" height="${trim(y(0) - y(value))}"/>`;
+    }),
+  );
+  return page(title, [...grid, ...ticksOf(points, x), ...drawn, ...legendOf(series)]);
+}
+
+function scaleOf(series) {
+  const max = niceMax(Math.max(...series.flatMap(({ values }) => values)));
+  const y = (value) => height - bottom - (value / max) * (height - top - bottom);
+  const grid = [0, 0.25, 0.5, 0.75, 1].map((share) => {
+    const [at, label] = [y(share * max), trim(share * max)];
+    return `<path class="grid" d="M${left} ${at}H${width - right}"/><text x="${left - 8}" y="${at + 4}" text-anchor="end">${label}</text>`;
+  });
+  return { y, grid };
+}
+
+function ticksOf(points, x) {
+  return points.map((point, i) => `<text x="${x(i)}" y="${height - bottom + 18}" text-anchor="middle">${point}</text>`);
+}
+
+function legendOf(series) {
   let at = left;
-  const legend = lines.map(({ label }, n) => {
+  return series.map(({ label }, n) => {
     const entry = `<circle class="${colours[n]}" cx="${at + 4}" cy="${height - 10}" r="4"/><text x="${at + 14}" y="${height - 6}">${label}</text>`;
     at += 34 + label.length * 6.6;
     return entry;
   });
+}
+
+function page(title, content) {
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img" aria-label="${title}">
 <style>
 svg { background: #fff; font: 12px system-ui, sans-serif }
@@ -82,7 +128,7 @@ path.line { fill: none }
 }
 </style>
 <text class="title" x="${left}" y="26">${title}</text>
-${[...grid, ...ticks, ...drawn, ...legend].join('\n')}
+${content.join('\n')}
 </svg>
 `;
 }
