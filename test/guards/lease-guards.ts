@@ -163,7 +163,12 @@ export const leaseGuards: readonly Guard[] = [
     name: 'attempts wait for a handler that still runs',
     prevents: 'the next attempt runs beside a handler that ignores its signal',
     file: 'server/worker/loop/running-attempts.ts',
-    edits: [{ search: 'this.ready.add(this.#unresponsive.admit(attempts));', replace: 'this.ready.add(attempts);' }],
+    edits: [
+      {
+        search: 'this.ready.add(this.#unresponsive.admit(attempts), claimed.isCut);',
+        replace: 'this.ready.add(attempts);',
+      },
+    ],
     tests: ['test/integration/worker/attempt/unresponsive-handler.test.ts'],
   },
   {
