@@ -1,6 +1,7 @@
 // The checker finds each thing that was acknowledged and is gone, or is counted twice.
 import { expect, test } from 'vitest';
 import { type AcknowledgedInput, checkAcknowledged } from '../../faults/check/acknowledged.ts';
+import { checkStream } from '../../faults/check/stream.ts';
 import { checkTicks } from '../../faults/check/ticks.ts';
 import { describeViolation } from '../../faults/check/violation.ts';
 
@@ -125,5 +126,18 @@ test('a schedule fires once for each of its times', () => {
   expect(violations(0, 5, 5)).toEqual(['I8 the schedule fired twice for 2026-01-01T00:00:05.000Z (here:1)']);
   expect(violations(0, 10)).toEqual([
     'I10 the schedule fired for 2026-01-01T00:00:10.000Z, and not for the time before (here:1)',
+  ]);
+});
+
+test('the outcome of a delivery may come before an earlier event of its job, nothing else may', () => {
+  const sent = (event: string, seq: string) => ({ event, seq, job: 'j', target: null, place });
+  const events = ['1', '2'].map((seq) => ({ seq, type: 'any', job_id: 'j', place }));
+  const violations = (...stream: object[]) =>
+    [...checkStream(stream as Parameters<typeof checkStream>[0], events as Parameters<typeof checkStream>[1])].map(
+      describeViolation,
+    );
+  expect(violations(sent('job:webhook:delivered', '2'), sent('job:woken', '1'))).toEqual([]);
+  expect(violations(sent('job:woken', '2'), sent('job:waiting', '1'))).toEqual([
+    'I11 event 1 of j came after 2 (here:1) (here:1)',
   ]);
 });
