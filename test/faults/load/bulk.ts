@@ -8,12 +8,10 @@ const jobsPerBatch = 5;
 /** None of them starts in a run. */
 const runAt = () => new Date(Date.now() + 86_400_000).toISOString();
 
-const bulkQueue = (n: number) => `bulk-${n}`;
-
 export async function cancelInBulk(world: World, isOn: () => boolean): Promise<void> {
   for (let n = 0; isOn(); n++) {
     const tenant = world.choices.pick(world.tenants);
-    const queue = bulkQueue(n);
+    const queue = `bulk-${n}`;
     const made = await enqueueBatch(world, tenant, queue);
     // An operation affects the jobs that exist when it starts. What is unknown may come later.
     if (made === 'ok' && (await cancelQueue(world, tenant, queue)) === 'ok') tenant.canceledQueues.add(queue);

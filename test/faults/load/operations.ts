@@ -65,7 +65,7 @@ export interface NewOperation extends Subject {
   read?(answer: Answer): Partial<Operation>;
 }
 
-export interface Answer {
+interface Answer {
   id?: string;
   key?: { id: string };
   url?: string;

@@ -17,7 +17,7 @@ export interface ReceivedWebhook {
   at: number;
 }
 
-export interface WebhookReceiver {
+interface WebhookReceiver {
   url: string;
   stop(): void;
 }

@@ -2,7 +2,7 @@
 import type { ChildProcess } from 'node:child_process';
 import { type ClusterDirectory, spawnPostmaster } from '../../../server/embedded-postgres/cluster.ts';
 
-export interface PostmasterOptions {
+interface PostmasterOptions {
   port: number;
   settings: string[];
   logFile: string;

@@ -15,7 +15,7 @@ export interface Standby extends CrashableServer {
   promote(): Promise<void>;
 }
 
-export interface StandbyOptions {
+interface StandbyOptions {
   /** The primary acknowledges no commit that the standby has not got, so a failover loses nothing. */
   synchronous?: boolean;
   /** By default a free one. */
