@@ -36,7 +36,7 @@ describeInBrowser('a page that is left open', () => {
     await page.locator('.job-title').getByText('Success').waitFor();
     await page.getByRole('button', { name: /^Attempt 1: completed/ }).waitFor();
     await page.getByRole('button', { name: /^upload, / }).waitFor();
-    await page.getByRole('region', { name: 'Result' }).getByText('uploaded: ').waitFor();
+    await page.getByRole('region', { name: 'Result', exact: true }).getByText('uploaded: ').waitFor();
   });
 
   it('reconnects after a restart of the daemon and misses nothing', async () => {
