@@ -215,8 +215,11 @@ async function checkTransactions(db: Database): Promise<Check[]> {
 async function checkListen(session: Session, config: Config): Promise<Check[]> {
   const url = config.listenDatabaseUrl === '' ? await session.databaseUrl() : config.listenDatabaseUrl;
   const servers = new Servers(url);
-  const client = new (clientOf(servers))({ connectionString: servers.url, application_name: 'leasehold-doctor' });
-  client.on('error', () => {});
+  const Client = clientOf(servers);
+  const [client, sender] = [0, 1].map(() => {
+    const one = new Client({ connectionString: servers.url, application_name: 'leasehold-doctor' });
+    return one.on('error', () => {});
+  }) as [pg.Client, pg.Client];
   const bypass = 'Set LISTEN_DATABASE_URL to an address of the server itself. Without it jobs wait for the next poll.';
   try {
     await client.connect();
@@ -226,7 +229,7 @@ async function checkListen(session: Session, config: Config): Promise<Check[]> {
       { name: 'pooler', state: 'ok', found: direct ? 'none in between' : 'a pooler is in between' },
     ];
     checks.push(
-      (await receivesNotification(client))
+      (await receivesNotification(client, sender))
         ? { name: 'LISTEN', state: 'ok', found: 'notifications arrive' }
         : { name: 'LISTEN', state: 'warning', found: 'a notification did not arrive', advice: bypass },
     );
@@ -234,18 +237,20 @@ async function checkListen(session: Session, config: Config): Promise<Check[]> {
   } catch (error) {
     return [{ name: 'LISTEN', state: 'warning', found: errorMessage(error), advice: bypass }];
   } finally {
-    await client.end().catch(() => {});
+    for (const one of [client, sender]) await one.end().catch(() => {});
   }
 }
 
-async function receivesNotification(client: pg.Client): Promise<boolean> {
+/** Sends from another connection: a pooler may run LISTEN and NOTIFY of one client in the same server process. */
+async function receivesNotification(client: pg.Client, sender: pg.Client): Promise<boolean> {
   const received = new Promise<boolean>((resolve) => client.once('notification', () => resolve(true)));
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<boolean>((resolve) => {
     timer = setTimeout(() => resolve(false), notifyTimeoutMs);
   });
   await client.query('listen leasehold_doctor');
-  await client.query(`notify leasehold_doctor`);
+  await sender.connect();
+  await sender.query('notify leasehold_doctor');
   const arrived = await Promise.race([received, late]);
   clearTimeout(timer);
   return arrived;
