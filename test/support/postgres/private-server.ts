@@ -19,6 +19,9 @@ export interface PrivateServer extends TenantContext, CrashableServer {
   crash(): Promise<void>;
 }
 
+/** A standby that was away for some restarts of its primary finds the log that it needs. */
+export const keepLog = 'wal_keep_size=1GB';
+
 export async function startPrivateServer(): Promise<PrivateServer> {
   const runner = await findRunner();
   const base = await mkdtemp(join(runner.ids.uid === undefined ? tmpdir() : '/tmp', 'leasehold-private-'));
@@ -27,7 +30,7 @@ export async function startPrivateServer(): Promise<PrivateServer> {
   await initCluster(place, 'test', ['--no-sync']);
   const port = await freePort();
   // Commits reach the operating system: a crash of the server alone loses none.
-  const settings = ['listen_addresses=127.0.0.1', `unix_socket_directories=${base}`, 'fsync=off'];
+  const settings = ['listen_addresses=127.0.0.1', `unix_socket_directories=${base}`, 'fsync=off', keepLog];
   const postmaster = new Postmaster(place, { port, settings, logFile: join(base, 'log') });
   const url = clusterUrl(port, 'test');
   const db = new Database({ url, poolMax: 4, logger: createLogger('silent') });

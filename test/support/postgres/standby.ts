@@ -8,6 +8,7 @@ import { onTestFinished } from 'vitest';
 import { clusterUrl, freePort } from '../../../server/embedded-postgres/cluster.ts';
 import { eventually } from '../eventually.ts';
 import { type CrashableServer, Postmaster } from './postmaster.ts';
+import { keepLog } from './private-server.ts';
 
 const run = promisify(execFile);
 
@@ -36,6 +37,7 @@ export async function startStandby(
     'listen_addresses=127.0.0.1',
     `unix_socket_directories=${base}`,
     'fsync=off',
+    keepLog,
     `primary_conninfo=host=127.0.0.1 port=${primary.port} user=postgres password=test`,
   ];
   const copy = await startCopy(primary, { base, directory, port, settings });
