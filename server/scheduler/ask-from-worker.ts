@@ -38,8 +38,8 @@ export async function askFromWorker(db: Database, schema: Schema, request: Worke
 
 /** The answer to an earlier request was lost, and the job waits already. */
 async function repeated(db: Database, schema: Schema, { jobId, call }: WorkerQuestion): Promise<AskedFromWorker> {
-  const open = await listQuestions(db, schema, { jobId, status: 'open' }, { limit: 100 });
-  const found = open.find(({ step }) => step === call.name);
+  const { questions } = await listQuestions(db, schema, { jobId, step: call.name, status: 'open' }, { limit: 1 });
+  const [found] = questions;
   if (found === undefined) throw leaseOver({ state: 'RELEASED' });
   const state = { status: 'open', questionId: found.id, until: found.expiresAt, leftMs: 0, wakeMs: 0 } as const;
   return { state, suspended: 'waiting' };

@@ -154,7 +154,8 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
     const question = async (jobId: string) => {
       const deadline = performance.now() + maxWaitMs;
       for (;;) {
-        const [open] = await listQuestions(daemon.db, tenant.schema, { jobId, status: 'open' }, { limit: 1 });
+        const { questions } = await listQuestions(daemon.db, tenant.schema, { jobId, status: 'open' }, { limit: 1 });
+        const [open] = questions;
         if (open !== undefined) return open;
         if (performance.now() > deadline) throw new Error(`job ${jobId} has no open question`);
         await new Promise((resolve) => setTimeout(resolve, 20));

@@ -7,10 +7,17 @@ import { payloadLimitBytes } from '../../jobs/enqueue/enqueue-limits.ts';
 import { type JobRequest, type RequestContext, toNewJob, uniqueRequest } from '../../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
 import { afterField, linkJobs } from '../../jobs/flows/after-request.ts';
-import { childrenState, collectChildren, gate, openChildren } from '../../jobs/flows/fenced-children.ts';
+import {
+  childrenState,
+  collectChildren,
+  countChildBytes,
+  gate,
+  openChildren,
+} from '../../jobs/flows/fenced-children.ts';
 import { resolveDependencies } from '../../jobs/flows/resolve-dependencies.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import { type JobErrorCode, jobError } from '../../jobs/model/job-errors.ts';
+import { Pace } from '../../kernel/clock.ts';
 import type { Config } from '../../kernel/config.ts';
 import { Problem } from '../../kernel/errors.ts';
 import { parseFields } from '../../kernel/fields.ts';
@@ -53,7 +60,9 @@ export async function waitForChildrenIn(
   // Edges of children that had ended before the call, for which no event follows.
   await db.transaction((tx) => resolveDependencies(tx, tenant.schema, { ended: [], waiting: [job.id] }));
   if (state.unfinished > 0) return state;
-  if (state.bytes > config.resultLimitBytes) throw tooLarge(name, state.bytes, config.resultLimitBytes);
+  const { resultLimitBytes: limit } = config;
+  const bytes = state.bytes > limit ? state.bytes : await countChildBytes(db, tenant.schema, job.id, name);
+  if (bytes > limit) throw tooLarge(name, bytes, limit);
   return { ...state, ends: await collectChildren(db, tenant.schema, job.id, name) };
 }
 
@@ -64,10 +73,13 @@ async function open(
 ): Promise<boolean> {
   const { db, tenant, job, leaseId } = run;
   const jobs = wanted !== undefined && 'jobs' in wanted ? wanted.jobs : [];
-  const requests = jobs.map(({ type, payload = {}, ...child }, n): ChildRequest => {
-    return { key: `fan:${call.name}:${child.key ?? n}`, type, payload, options: child, actor };
-  });
-  const children = await Promise.all(requests.map((request) => toChild(run, request)));
+  const children: NewJob[] = [];
+  const pace = new Pace();
+  for (const [n, { type, payload = {}, ...child }] of jobs.entries()) {
+    const key = `fan:${call.name}:${child.key ?? n}`;
+    children.push(await toChild(run, { key, type, payload, options: child, actor }));
+    await pace.pause();
+  }
   await admitChildren(run, children);
   try {
     const enqueued = await retryConflicts(() =>

@@ -134,7 +134,7 @@ async function newestHolds(db: Database, schema: Schema) {
 }
 
 async function openQuestions(db: Database, schema: Schema) {
-  const [{ open }, newest] = await Promise.all([
+  const [{ open }, { questions: newest }] = await Promise.all([
     countOpenQuestions(db, schema, maxCounted + 1),
     listQuestions(db, schema, { status: 'open' }, { limit: shownQuestions }),
   ]);

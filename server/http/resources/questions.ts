@@ -9,7 +9,7 @@ import { problem } from '../../kernel/errors.ts';
 import { isUuid, nameField } from '../../kernel/fields.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { present } from '../present.ts';
-import { paged, pageOf, pageQuery, pageSchema } from '../request/paging.ts';
+import { paged, pageQuery, pageSchema } from '../request/paging.ts';
 import { RouteGroup } from '../route.ts';
 
 export interface QuestionDependencies {
@@ -78,6 +78,8 @@ export function questionRoutes(deps: QuestionDependencies): RouteGroup {
     method: 'get',
     path: '/api/questions',
     summary: 'List questions, newest first',
+    description:
+      'A page may be short and still have a next one: its questions and answers have at most about half a megabyte.',
     access: 'read',
     query: listQuery,
     answers: { 200: pageSchema('questions', questionSchema) },
@@ -91,9 +93,10 @@ export function questionRoutes(deps: QuestionDependencies): RouteGroup {
       };
       if (filter.jobId !== undefined && !isUuid(filter.jobId)) return { questions: [], next_cursor: null };
       const list = { name: `questions:${tenant.id}`, position: ['uuid'] } as const;
-      const page = await paged(list, query, async ([before], limit) =>
-        pageOf(await listQuestions(db, tenant.schema, filter, { limit: limit + 1, before }), limit, ({ id }) => [id]),
-      );
+      const page = await paged(list, query, async ([before], limit) => {
+        const { questions, next } = await listQuestions(db, tenant.schema, filter, { limit, before });
+        return { rows: questions, next: next === undefined ? undefined : [next] };
+      });
       return { questions: page.rows.map(questionToApi), next_cursor: page.next_cursor };
     },
   });

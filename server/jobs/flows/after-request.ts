@@ -12,6 +12,8 @@ import { type Status, succeededStatuses } from '../model/states.ts';
 import { type Dependency, failurePolicies } from './dependencies.ts';
 
 const maxAfter = 1000;
+/** Of all jobs of a request: their edges are linked, checked for cycles and written in single steps. */
+const maxEdges = 10_000;
 const reference = z.string().min(1).max(200);
 
 const edgeRequest = z
@@ -51,7 +53,12 @@ export async function linkJobs(
   items: readonly (LinkedJob | undefined)[],
 ): Promise<(Problem | undefined)[]> {
   const problems: (Problem | undefined)[] = items.map(() => undefined);
-  if (items.every((item) => item?.after === undefined || item.after.length === 0)) return problems;
+  const count = items.reduce((sum, item) => sum + (item?.after?.length ?? 0), 0);
+  if (count === 0) return problems;
+  if (count > maxEdges) {
+    const message = `name ${count} jobs in \`after\`; all jobs of a request together may name ${maxEdges}`;
+    throw invalidFields([{ field: 'jobs', message }]);
+  }
   const inBatch = new Map<string, number>();
   for (const [n, item] of items.entries()) {
     const key = item?.job.clientRequestId;

@@ -1,5 +1,6 @@
 // The children that a durable call waits for: one edge each, in the order of the call, fenced by the lease of the
 // parent and written in the transaction that enqueues the children.
+import { jsonBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -83,7 +84,7 @@ export interface ChildrenState {
   unfinished: number;
   /** The first child that did not succeed, in the order of the call. */
   failed: Omit<ChildEnd, 'result'> | null;
-  /** The size of all results and errors. */
+  /** The size of all results and errors as they are stored, possibly compressed. It is read without reading them. */
   bytes: number;
 }
 
@@ -134,6 +135,19 @@ export async function childrenState(
   const [row] = await stateStatement.query<ChildrenState>(db, schema, { jobId, leaseId, name });
   if (row === undefined) throw new Error('the children of a call could not be counted');
   return row;
+}
+
+const bytesStatement = statement(`
+  select coalesce(sum(${jsonBytes('j.result')} + ${jsonBytes('j.error')}), 0)::float8 as bytes
+    from ${tenant}.dependencies d
+    join ${tenant}.jobs j on j.id = d.after_id
+   where d.job_id = :jobId
+     and d.step = :name`);
+
+/** Bytes of all results and errors as text. Reads what is compressed, so check `bytes` of the state first. */
+export async function countChildBytes(db: Queryable, schema: Schema, jobId: string, name: string): Promise<number> {
+  const [row] = await bytesStatement.query<{ bytes: number }>(db, schema, { jobId, name });
+  return row?.bytes ?? 0;
 }
 
 const collectStatement = statement(`

@@ -1,5 +1,6 @@
 // Reads one question, pages of questions (newest first), and the number of open ones. An open question of a job that
 // has ended counts as canceled.
+import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, statementVariants, tenant } from '../../database/sql.ts';
@@ -31,12 +32,15 @@ export interface QuestionFilter {
   status?: QuestionStatus | undefined;
   assignee?: string | undefined;
   jobId?: string | undefined;
+  /** The durable call that asked. */
+  step?: string | undefined;
   targetId?: string | undefined;
 }
 
 const conditions = {
   assignee: 'q.assignees @> array[:assignee::text]',
   jobId: 'q.job_id = :jobId',
+  step: 'q.step = :step',
   targetId: 'q.target_id = :targetId',
   before: 'q.id < :before',
 } as const;
@@ -48,13 +52,20 @@ interface Variant {
   given: string;
 }
 
-const list = statementVariants<Variant>(
-  ({ status, given }) => `
-  select ${columns}
+const bytes = ['context', 'schema', 'actions', 'on_timeout', 'answer']
+  .map((name) => jsonBytes(`q.${name}`))
+  .join(' + ');
+
+const list = statementVariants<Variant>(({ status, given }) =>
+  withinBytes(
+    `
+  select ${columns}, ${bytes} as bytes
     from ${tenant}.questions q
    where ${[...statusConditions(status), ...given.split(' ').map((name) => conditions[name as Condition])].filter(Boolean).join('\n     and ') || 'true'}
    order by q.id desc
    limit :limit`,
+    'id desc',
+  ),
 );
 
 /** Literals instead of parameters, so that the partial indexes are used. */
@@ -64,17 +75,33 @@ function statusConditions(status: QuestionStatus | undefined): string[] {
   return [`q.status = '${status}'`];
 }
 
+export interface QuestionPage {
+  questions: Question[];
+  /** There are more, after this id. */
+  next: string | undefined;
+}
+
+/** Newest first. A page ends early when its questions and answers have too many bytes. */
 export async function listQuestions(
   db: Queryable,
   schema: Schema,
   filter: QuestionFilter,
   { limit, before }: { limit: number; before?: string | undefined },
-): Promise<Question[]> {
+): Promise<QuestionPage> {
   const { status, ...rest } = filter;
   const values: Record<string, unknown> = { ...rest, before };
   const given = (Object.keys(conditions) as Condition[]).filter((name) => values[name] !== undefined).join(' ');
-  const rows = await list({ status, given }).query<QuestionRow>(db, schema, { ...values, limit });
-  return rows.map(toQuestion);
+  const rows = await list({ status, given }).query<ListedRow>(db, schema, { ...values, limit: limit + 1 });
+  const shown = rows.slice(0, limit);
+  const isCut = Number(rows[0]?.found ?? 0) > shown.length;
+  return { questions: shown.map(withoutCounts), next: isCut ? shown.at(-1)?.id : undefined };
+}
+
+/** With what `withinBytes` counted. */
+type ListedRow = QuestionRow & { bytes: unknown; found: unknown; bytes_before: unknown };
+
+function withoutCounts({ bytes: _, found: __, bytes_before: ___, ...row }: ListedRow): Question {
+  return toQuestion(row);
 }
 
 const countOpen = statement(`

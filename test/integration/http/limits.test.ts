@@ -14,6 +14,23 @@ const count = async () =>
 /** As JSON exactly this many bytes. */
 const text = (bytes: number) => 'x'.repeat(bytes - 2);
 
+it('the jobs of a batch name 10,000 others, not more', async () => {
+  const batch = (edges: number) => {
+    const keys = Array.from({ length: 11 }, (_, n) => `edges-${edges}-${n}`);
+    const first = keys.map((key) => ({ type: 'demo.echo', client_request_id: key, run_at: '2090-01-01T00:00:00Z' }));
+    const after = Array.from({ length: 1000 }, (_, n) => keys[n % 11]);
+    const last = Array.from({ length: 11 }, (_, n) => {
+      return { type: 'demo.echo', after: after.slice(0, Math.max(0, edges - 1000 * n)) };
+    });
+    return { jobs: [...first, ...last] };
+  };
+  expect((await control.post('/api/jobs/batch', batch(10_000))).body).toMatchObject({ created: 22 });
+  const before = await count();
+  const refused = await control.post('/api/jobs/batch', batch(10_001));
+  expect(refused.body).toMatchObject({ status: 400, code: 'INVALID_FIELD', field: 'jobs' });
+  expect(await count()).toBe(before);
+});
+
 describe('a payload', () => {
   it('of a megabyte is accepted in a batch, and one byte more is refused with its field and the limit', async () => {
     const jobs = [megabyte, megabyte + 1, 10].map((bytes) => ({ type: 'demo.echo', payload: text(bytes) }));

@@ -317,10 +317,42 @@ test('stored calls are read in parts, or at once while they are not too large', 
   expect([names(whole), whole.next]).toEqual([['c', 'a', 'b'], null]);
 
   const insert = `insert into ${context.schema}.phases (job_id, name, kind, position, parallel, status, result)
-    select $1, 'more ' || n, 'step', 2 + n, false, 'completed', to_jsonb(repeat('x', 9000000)) from generate_series(1, 4) n`;
+    select $1, 'more ' || n, 'step', 2 + n, false, 'completed', to_jsonb(repeat('x', 1000000)) from generate_series(1, 4) n`;
   await context.db.query(insert, [job.id]);
   expect(await job.calls()).toMatchObject({ status: 413, body: { code: 'PAYLOAD_TOO_LARGE' } });
   expect(names((await job.post('calls', { after: 'c' })).body)).toEqual(['more 1']);
+});
+
+test('a list of questions ends early when they are large', async () => {
+  const ids: string[] = [];
+  for (let n = 0; n < 4; n++) {
+    const job = await hold({ target_id: `large-${n}` });
+    const question = { name: 'q', title: `Question ${n}`, actions: [{ name: 'ok' }], assignees: ['reader of large'] };
+    const { body } = await job.post('ask', { ...question, context: 'x'.repeat(260_000) });
+    ids.unshift(body.question_id);
+  }
+  const found: string[] = [];
+  const sizes: number[] = [];
+  let next: string | null = '';
+  while (next !== null) {
+    const query: string = `assignee=reader%20of%20large&limit=100${next && `&cursor=${next}`}`;
+    const { body } = await call('GET', `/questions?${query}`);
+    found.push(...body.questions.map(({ id }: { id: string }) => id));
+    sizes.push(body.questions.length);
+    next = body.next_cursor;
+  }
+  expect(found).toEqual(ids);
+  expect(sizes).toEqual([3, 1]);
+});
+
+test('a repeated question is found among more than a hundred', async () => {
+  const job = await hold();
+  const question = (n: number) => ({ name: `q${n}`, position: n, title: 'Sure?', actions: [{ name: 'ok' }] });
+  const first = await job.post('ask', { ...question(0), suspend: false });
+  for (let n = 1; n <= 100; n++) await job.post('ask', { ...question(n), suspend: false });
+  expect((await job.post('suspend', { call: 'q0' })).body).toEqual({ status: 'waiting' });
+  const again = await job.post('ask', question(0));
+  expect(again.body).toMatchObject({ status: 'waiting', question_id: first.body.question_id });
 });
 
 test('a worker reads all its calls, however large they are', async () => {

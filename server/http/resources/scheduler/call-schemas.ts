@@ -48,8 +48,11 @@ export const eventBody = holder.extend({
   timeout_seconds: z.number().min(0).max(maxSeconds).optional(),
 });
 
-/** More than jobs with few or small results have. Workers that read in parts have no such limit. */
-export const maxUnpagedBytes = 33_554_432;
+/**
+ * Above what jobs with few or small results have, and few enough to be parsed and written without blocking the event
+ * loop. Workers that read in parts have no such limit.
+ */
+export const maxUnpagedBytes = 4_194_304;
 
 export const callsBody = holder.extend({
   after: z
@@ -57,7 +60,7 @@ export const callsBody = holder.extend({
     .max(200)
     .optional()
     .describe(
-      'In parts of about half a megabyte: the calls whose names come after this one, in the order of names; empty for the first part. Without it all, in the order of calls, and 413 if they have more than 32 MB.',
+      'In parts of about half a megabyte: the calls whose names come after this one, in the order of names; empty for the first part. Without it all, in the order of calls, and 413 if they have more than 4 MB.',
     ),
 });
 
