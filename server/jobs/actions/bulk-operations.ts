@@ -1,6 +1,7 @@
 // Bulk actions by filter: counts the jobs that an action would change, creates the operation and reads its progress.
 // run-bulk-operations.ts runs it.
-import { desc, eq, lt } from 'drizzle-orm';
+import { desc, eq, lt, sql } from 'drizzle-orm';
+import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import { build, columnList, columnsOf, defineRead, type RowOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -41,7 +42,7 @@ const byId = defineRead<{ id: string }>()(({ id }) =>
 );
 const pageBefore = defineRead<{ before: string; limit: number }>()(({ before, limit }) =>
   build
-    .select(operationSelection)
+    .select({ ...operationSelection, bytes: sql.raw(jsonBytes('filter')).as('bytes') })
     .from(operations)
     .where(lt(operations.id, before))
     .orderBy(desc(operations.id))
@@ -143,13 +144,16 @@ export async function findOperation(db: Queryable, schema: Schema, id: string): 
   return operation as Operation | undefined;
 }
 
-/** Lists operations, newest first. */
+/** Newest first. A page ends early when its filters, which may name a thousand jobs each, have too many bytes. */
 export async function listOperations(
   db: Queryable,
   schema: Schema,
   page: { before: string; limit: number },
-): Promise<Operation[]> {
-  return (await pageBefore(db, schema, page)) as Operation[];
+): Promise<{ operations: Operation[]; next: string | undefined }> {
+  const { text, values } = pageBefore.bind(schema, { before: page.before, limit: page.limit + 1 });
+  const rows = await db.query<Operation & { found: string }>(withinBytes(text, 'id desc'), values);
+  const shown = rows.slice(0, page.limit);
+  return { operations: shown, next: Number(rows[0]?.found ?? 0) > shown.length ? shown.at(-1)?.id : undefined };
 }
 
 const drained = { action: 'resume', filter: { holdKind: 'drain' } } as const;

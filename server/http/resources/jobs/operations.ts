@@ -17,7 +17,7 @@ import { invalidFields, isUuid } from '../../../kernel/fields.ts';
 import { lastUuid } from '../../../kernel/limits.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { present } from '../../present.ts';
-import { paged, pageOf, pageQuery, pageSchema } from '../../request/paging.ts';
+import { paged, pageQuery, pageSchema } from '../../request/paging.ts';
 import { RouteGroup, reply } from '../../route.ts';
 import { auditFields } from './job-actions.ts';
 import { operationFilter, payloadFilter } from './jobs.ts';
@@ -134,9 +134,10 @@ function addReads(group: RouteGroup): void {
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, db, query }) => {
       const list = { name: `operations:${tenant.id}`, position: ['uuid'] } as const;
-      const page = await paged(list, query, async ([before = lastUuid], limit) =>
-        pageOf(await listOperations(db, tenant.schema, { before, limit: limit + 1 }), limit, (last) => [last.id]),
-      );
+      const page = await paged(list, query, async ([before = lastUuid], limit) => {
+        const { operations, next } = await listOperations(db, tenant.schema, { before, limit });
+        return { rows: operations, next: next === undefined ? undefined : [next] };
+      });
       return { operations: page.rows.map(operationToApi), next_cursor: page.next_cursor };
     },
   });

@@ -6,6 +6,7 @@ import { createLogger } from '../../../../../server/kernel/logger.ts';
 import { eventually } from '../../../../support/eventually.ts';
 import { useControl } from '../../../../support/http/control.ts';
 import { addJob, addJobs, claim, finish, reread } from '../../../../support/jobs.ts';
+import { addTenant } from '../../../../support/postgres/database.ts';
 import { FaultProxy } from '../../../../support/postgres/proxies/fault-proxy.ts';
 import { createTasks } from '../../../../support/tasks.ts';
 
@@ -52,6 +53,24 @@ describe('a bulk operation', () => {
       [b?.id],
     );
     expect(event).toEqual({ actor: `operation:${begun.body.id}`, data: { author: 'ann', reason: 'flood' } });
+  });
+
+  it('names a thousand jobs; a page of such operations is limited in bytes and has a next one', async () => {
+    const { tenant } = await addTenant(control.db, 'large_operations');
+    await control.app.deps.registry.refresh();
+    const key = await control.app.keyFor(tenant.id, ['read', 'control']);
+    const begun: string[] = [];
+    for (let n = 0; n < 15; n++) {
+      const ids = Array.from({ length: 1000 }, () => crypto.randomUUID());
+      const body = { action: 'cancel', filter: { ids } };
+      begun.unshift((await control.app.request('POST', '/api/operations', { key, body })).body.id);
+    }
+    const page = async (more: string) =>
+      (await control.app.request('GET', `/api/operations?limit=200${more}`, { key })).body;
+    const first = await page('');
+    const second = await page(`&cursor=${first.next_cursor}`);
+    expect(first.operations.length).toBeLessThan(15);
+    expect([...first.operations, ...second.operations].map(({ id }: { id: string }) => id)).toEqual(begun);
   });
 
   it.each(['readOnly', 'diskFull', 'deadlock'] as const)('passes over no job after an error: %s', async (treatment) => {
