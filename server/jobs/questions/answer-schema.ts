@@ -3,12 +3,17 @@
 import { z } from 'zod';
 import { type FieldError, invalidFields, parseFields } from '../../kernel/fields.ts';
 import { findJsonViolation } from '../../kernel/json/json-violations.ts';
+import { countComparisons, countSchemas } from './answer-cost.ts';
 import { answerError } from './answer-errors.ts';
 import type { AnswerSchema, AskedQuestion, GivenAnswer, QuestionAction, QuestionRequest } from './question-request.ts';
 
 // A form with a hundred fields is smaller.
 const maxSchemaBytes = 65_536;
 const maxContextBytes = 262_144;
+/** Each is compiled for every answer. */
+const maxSchemas = 500;
+/** Takes half of the 50 ms for which others may have to wait: a comparison that fails takes up to 4 µs. */
+const maxComparisons = 8000;
 
 /** Keywords that clients of the API may not use: a pattern could run for long, a reference for ever. */
 const refusedKeywords = new Set(['pattern', 'patternProperties', '$ref', '$dynamicRef', '$defs', 'definitions']);
@@ -57,7 +62,11 @@ export function checkAnswer(
     const message = actions.length === 0 ? 'this question has no actions' : `must be one of: ${allowed}`;
     throw invalidFields([{ field: name('action'), message }]);
   }
-  const answer = parseFields(compile(schema), { ...given.answer, ...action?.answer }, name('answer'), answerError);
+  const whole = { ...given.answer, ...action?.answer };
+  if (countComparisons(schema, whole, maxComparisons) > maxComparisons) {
+    throw invalidFields([{ field: name('answer'), message: 'has too many values to be compared with its schema' }]);
+  }
+  const answer = parseFields(compile(schema), whole, name('answer'), answerError);
   return { answer: answer as Record<string, unknown>, ...(action !== undefined && { action: action.name }) };
 }
 
@@ -69,6 +78,9 @@ function schemaErrors(schema: AnswerSchema, trusted: boolean): FieldError[] {
   if (schema.type !== 'object') return [{ field: 'schema.type', message: 'must be object' }];
   if (JSON.stringify(schema).length > maxSchemaBytes) {
     return [{ field: 'schema', message: `must have at most ${maxSchemaBytes} bytes` }];
+  }
+  if (!trusted && countSchemas(schema, maxSchemas) > maxSchemas) {
+    return [{ field: 'schema', message: `must have at most ${maxSchemas} fields, items and alternatives` }];
   }
   const refused = trusted ? undefined : findKeyword(schema, 'schema');
   if (refused !== undefined) return [{ field: refused, message: 'is not supported here' }];
