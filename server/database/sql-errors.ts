@@ -8,6 +8,12 @@ export function sqlState(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
 }
 
+/** A table or its schema does not exist: it was dropped with its tenant, or never migrated. */
+export function isMissingTable(error: unknown): boolean {
+  const state = sqlState(error);
+  return state === '42P01' || state === '3F000';
+}
+
 /** The connection is unusable, and it is unknown whether the statement took effect. */
 export function isConnectionError(error: unknown): boolean {
   const state = sqlState(error);

@@ -4,7 +4,7 @@ import express from 'express';
 import helmet from 'helmet';
 import type { Registry as MetricsRegistry } from 'prom-client';
 import type { Database } from '../database/database.ts';
-import { isConnectionError, isLockTimeout, sqlState } from '../database/sql-errors.ts';
+import { isConnectionError, isLockTimeout, isMissingTable, sqlState } from '../database/sql-errors.ts';
 import { ownTurn } from '../kernel/clock.ts';
 import type { Config } from '../kernel/config.ts';
 import { Problem, problem } from '../kernel/errors.ts';
@@ -185,8 +185,7 @@ async function fromDeletedTenant(
   tenant: Tenant | undefined,
   registry: Pick<TenantRegistry, 'byId' | 'refresh'>,
 ): Promise<Problem | undefined> {
-  const state = sqlState(error);
-  if (tenant === undefined || (state !== '42P01' && state !== '3F000')) return undefined;
+  if (tenant === undefined || !isMissingTable(error)) return undefined;
   await registry.refresh().catch(() => {});
   const status = registry.byId(tenant.id)?.status ?? 'DELETING';
   if (status !== 'DELETING') return undefined;

@@ -4,7 +4,7 @@
 
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { isConnectionError, isTransient, sqlState } from '../../database/sql-errors.ts';
+import { isConnectionError, isMissingTable, isTransient, sqlState } from '../../database/sql-errors.ts';
 import type { Claimed, NamedClaim } from '../../jobs/claim/claim.ts';
 import { requeueUnstarted } from '../../jobs/claim/release-claim.ts';
 import { type FinishResult, finishAttempts } from '../../jobs/finish/finish.ts';
@@ -234,6 +234,11 @@ export class OutcomeWriter<T extends FinishedAttempt> {
 
   /** One outcome that Postgres refuses must not fail the others. */
   async #writeSingly({ items, endedLeases }: OutcomeBatch<T>, error: unknown): Promise<WriteResult<T>> {
+    if (isMissingTable(error)) {
+      const fields = { schema: this.#options.schema, outcomes: items.length, reason: errorMessage(error) };
+      this.#options.logger.warn(fields, 'outcomes cannot be written: the tables of the tenant do not exist');
+      return refuse(items);
+    }
     const [first] = items;
     if (items.length > 1) {
       const results: WriteResult<T>[] = [];

@@ -12,7 +12,7 @@ import { OutcomePump, type PumpOptions } from '../../../support/daemon/outcome-p
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, claim, eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { lockWaiters, staysOpen, useTenant } from '../../../support/postgres/database.ts';
+import { addTenant, lockWaiters, removeTenant, staysOpen, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 const firstId = '00000000-0000-0000-0000-000000000000';
@@ -106,6 +106,23 @@ test('a retry and a pause that are refused become errors too', async () => {
     expect(await reread(context, job)).toMatchObject({ status: 'ERROR', error: { code: 'RESULT_REFUSED' } });
   }
   expect(await reread(context, added[2]!)).toMatchObject({ status: 'SUCCESS', result: 'good' });
+});
+
+test('outcomes of a tenant that was deleted are dropped with one line', async () => {
+  const gone = await addTenant(context.db, 'gone');
+  const there = { ...context, ...gone };
+  await addJobs(there, [{ targetId: 'a' }, { targetId: 'b' }, { targetId: 'c' }]);
+  const { jobs } = await claim(there, { limit: 3 });
+  await removeTenant(context.db, 'gone');
+  const lines: string[] = [];
+  const log = (level: string) => (_fields: object, text: string) => void lines.push(`${level}: ${text}`);
+  const logger = Object.assign(createLogger('silent'), { warn: log('warn'), error: log('error') });
+  const reported: string[] = [];
+  const pump = new OutcomePump({ ...pumpOptions(reported, []), schema: gone.schema, logger });
+  for (const [n, job] of jobs.entries()) pump.add(ending(job, complete(n)), n === 2);
+  await pump.idle();
+  expect(reported).toEqual(jobs.map(({ id }) => `-${id}`));
+  expect(lines).toEqual(['warn: outcomes cannot be written: the tables of the tenant do not exist']);
 });
 
 // When the last job of the lease comes in, relative to the write that is refused.
