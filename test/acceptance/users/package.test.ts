@@ -101,7 +101,7 @@ export const sendInvoice = defineJob({
 `,
   'app.ts': `import { LeaseholdClient } from 'leasehold/client';
 import { createLeasehold } from 'leasehold/server';
-import type { sendInvoice } from '../send-invoice.ts';
+import type { sendInvoice } from './send-invoice.ts';
 const client = new LeaseholdClient({ url: 'http://127.0.0.1:8080', apiKey: 'lh_' });
 const handle = await client.enqueue<typeof sendInvoice>('invoice.send', { invoiceId: '7' }, { targetId: 'acme' });
 export const pages: number = (await client.jobs.wait(handle)).result.pages;
