@@ -100,6 +100,7 @@ export class LeaseholdWorker {
   /** Returns undefined if the claim is gone, or was released because we drain. */
   async #lease(job: RemoteJob): Promise<HeldLease | undefined> {
     const requestId = crypto.randomUUID();
+    let answerLost = false;
     for (;;) {
       if (this.#draining.signal.aborted) {
         await this.#api.post(`/jobs/${job.job_id}/status`, { state: 'QUEUED', worker_id: this.workerId });
@@ -116,6 +117,7 @@ export class LeaseholdWorker {
       if (answer?.status === 200 && answer.body.approved) {
         const held = holdLease(job, this.workerId, answer.body.lease, sentAt);
         if (!this.#leases.take(held.leaseId)) return void this.#log('another slot has the lease', { job: job.job_id });
+        if (answerLost) await this.#confirm(held);
         if (performance.now() < held.deadline) return held;
         // The answer came too late to begin. The job is requeued if this worker still holds the lease.
         const unused = { status: 'CANCELED', error: 'the lease ran out before the start', requeue: true };
@@ -124,7 +126,19 @@ export class LeaseholdWorker {
       }
       if (answer && answer.status !== 200)
         return void this.#log('claim lost', { job: job.job_id, status: answer.status });
+      answerLost ||= answer === undefined;
       await pause(answer ? answer.body.retry_after_sec * 1000 : 500, this.#draining.signal);
+    }
+  }
+
+  /**
+   * Sends a heartbeat before the handler begins. The lease may be that of an earlier request whose answer was lost, and a
+   * stop may have been requested since then.
+   */
+  async #confirm(held: HeldLease): Promise<void> {
+    while (performance.now() < held.deadline) {
+      if ((await this.#sendBeat(held)) !== 'unanswered') return;
+      await pause(250);
     }
   }
 
@@ -133,24 +147,30 @@ export class LeaseholdWorker {
     while (!held.ended.signal.aborted) {
       await pause(Math.min(waitMs, held.deadline - performance.now()), held.ended.signal);
       if (held.ended.signal.aborted) return;
-      const sentAt = performance.now();
-      if (sentAt >= held.deadline) return lose(held);
-      waitMs = held.ttlMs / 3;
-      try {
-        const beat = { ...own(held), progress: held.progress, message: held.message, ...usageToApi(held) };
-        const path = `/lease/${held.leaseId}/heartbeat`;
-        const answer = await this.#api.post(path, beat, Math.min(waitMs, held.deadline - sentAt));
-        if (answer.status !== 200) {
-          // The attempt may have ended as WAITING. The answer to that request decides.
-          if (!held.suspending) lose(held);
-          return;
-        }
-        held.deadline = sentAt + held.ttlMs - marginOf(held.ttlMs);
-        stopIfAsked(held, answer);
-      } catch {
-        // The state is unknown, not lost: the worker tries again until the time is over.
-        waitMs = Math.min(waitMs / 4, 1000);
+      if (performance.now() >= held.deadline) return lose(held);
+      const answer = await this.#sendBeat(held);
+      if (answer === 'refused') return;
+      // Without an answer the state is unknown, not lost: the worker tries again until the time is over.
+      waitMs = answer === 'unanswered' ? Math.min(held.ttlMs / 12, 1000) : held.ttlMs / 3;
+    }
+  }
+
+  async #sendBeat(held: HeldLease): Promise<'renewed' | 'refused' | 'unanswered'> {
+    const sentAt = performance.now();
+    try {
+      const beat = { ...own(held), progress: held.progress, message: held.message, ...usageToApi(held) };
+      const timeoutMs = Math.min(held.ttlMs / 3, held.deadline - sentAt);
+      const answer = await this.#api.post(`/lease/${held.leaseId}/heartbeat`, beat, timeoutMs);
+      if (answer.status !== 200) {
+        // The attempt may have ended as WAITING. The answer to that request decides.
+        if (!held.suspending) lose(held);
+        return 'refused';
       }
+      held.deadline = sentAt + held.ttlMs - marginOf(held.ttlMs);
+      stopIfAsked(held, answer);
+      return 'renewed';
+    } catch {
+      return 'unanswered';
     }
   }
 
@@ -165,6 +185,7 @@ export class LeaseholdWorker {
     };
     let outcome: object;
     try {
+      held.stop.signal.throwIfAborted();
       const result = await this.#handler(createWork(held, parts));
       // The number of attempts before this one, from the claim.
       await assertComplete(parts, held.job.attempts === 0);

@@ -74,11 +74,11 @@ async function open(): Promise<Python> {
   };
 }
 
-async function openWorker() {
+async function openWorker(workerUrl = running.daemon.url) {
   const { tenant, schema } = await addTenant(context.db);
   const { text } = await createApiKey(context.db, { tenantId: tenant.id, name: 'python', scopes: [...scopes] });
   const { url, signals } = running.daemon;
-  const env = { ...process.env, LEASEHOLD_URL: url, LEASEHOLD_KEY: text, PYTHONDONTWRITEBYTECODE: '1' };
+  const env = { ...process.env, LEASEHOLD_URL: workerUrl, LEASEHOLD_KEY: text, PYTHONDONTWRITEBYTECODE: '1' };
   const child = spawn('python3', [pathTo('run-python-worker.py')], { env, stdio: ['ignore', 'pipe', 'inherit'] });
   const closed = once(child, 'close');
   const effects: string[] = [];
@@ -117,6 +117,20 @@ async function openWorker() {
 }
 
 describe.skipIf(!hasPython)('the Python worker (needs python3)', () => {
+  it('begins no handler if the job was canceled while the response to the lease request was lost', async () => {
+    const proxy = await startFaultProxy(running.daemon.url);
+    let isCanceled = false;
+    proxy.plan = ({ path }) => (path.endsWith('/lease/request') && !isCanceled ? 'dropAnswer' : 'none');
+    const { direct, effects, post, becomes } = await openWorker(proxy.url);
+    const request = { addon_id: 'python', job_type: 'flow' };
+    const id = (await post('/scheduler/jobs/submit', request)).job.job_id;
+    await becomes(id, 'RUNNING');
+    await direct.jobs.cancel(id);
+    isCanceled = true;
+    await becomes(id, 'CANCELED');
+    expect(effects).toEqual([]);
+  });
+
   it('has durable calls: each once, over many leases, in the same order', async () => {
     const { direct, effects, post, becomes, wake } = await openWorker();
     const submit = async (type: string, maxAttempts = 1): Promise<string> => {

@@ -388,6 +388,32 @@ test('a step does not begin after the process was suspended for longer than its 
   expect((await reread(context, job)).result).toBeNull();
 });
 
+test('a handler does not begin if its job was canceled while the response to the lease request was lost', async () => {
+  const job = await submit('any', { addon_id: 'lost-response' });
+  let isLost = false;
+  let starts = 0;
+  const worker = new LeaseholdWorker(
+    {
+      ...{ url: running.daemon.url, key, queue: 'lost-response' },
+      async fetch(url, options) {
+        const response = await fetch(url, options);
+        if (isLost || !String(url).endsWith('/lease/request')) return response;
+        isLost = true;
+        expect((await call('POST', `/jobs/${job.id}/cancel`, {})).status).toBe(202);
+        throw new TypeError('The connection was cut.');
+      },
+    },
+    async () => {
+      starts += 1;
+    },
+  );
+  const working = worker.run();
+  await becomes(job, 'CANCELED');
+  worker.drain();
+  await working;
+  expect(starts).toBe(0);
+});
+
 test('the lease of another worker is not found, and a call that does not wait cannot suspend', async () => {
   const job = await hold();
   const other = await call('POST', `/scheduler/lease/${job.leaseId}/sleep`, {

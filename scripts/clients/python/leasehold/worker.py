@@ -254,6 +254,7 @@ class Worker:
 
     def _lease(self, job: Dict[str, Any]) -> Optional[Work]:
         request_id = str(uuid.uuid4())
+        answer_lost = False
         while not self.draining.is_set():
             sent_at = time.monotonic()
             try:
@@ -261,6 +262,7 @@ class Worker:
                     "job_id": job["job_id"], "worker_id": self.worker_id, "request_id": request_id,
                     "ttl_sec": self.ttl})
             except Unreachable:
+                answer_lost = True
                 self.draining.wait(0.5)
                 continue
             if status != 200:
@@ -272,6 +274,8 @@ class Worker:
                     self.log("another slot has the lease of %s" % job["job_id"])
                     return None
                 work = Work(job, lease["lease_id"], lease["ttl_sec"], sent_at, self._call, self.release_lane)
+                if answer_lost:
+                    self._confirm(work)
                 if time.monotonic() < work.deadline:
                     return work
                 try:  # the answer came too late to begin: the job goes back, if the lease is still ours to give
@@ -285,28 +289,48 @@ class Worker:
         self._post("/jobs/%s/status" % job["job_id"], {"state": "QUEUED", "worker_id": self.worker_id})
         return None
 
+    def _confirm(self, work: Work) -> None:
+        """Sends a heartbeat before the handler begins: the lease may be that of an earlier request whose answer was lost,
+        and a stop may have been requested since then."""
+        while time.monotonic() < work.deadline:
+            if self._send_beat(work) is not None:
+                return
+            time.sleep(0.25)
+
     def _beat(self, work: Work) -> None:
         wait = work.ttl / 3
         while not work.ended.wait(max(0, min(wait, work.deadline - time.monotonic()))):
-            sent_at = time.monotonic()
-            if sent_at >= work.deadline:
+            if time.monotonic() >= work.deadline:
                 return work.stop("lease lost")
-            wait = work.ttl / 3
-            try:
-                status, body = self._post("/lease/%s/heartbeat" % work.lease_id, {
-                    "job_id": work.job["job_id"], "worker_id": self.worker_id,
-                    "progress": work.progress, "message": work.message, **work._used()}, min(wait, work.deadline - sent_at))
-            except Unreachable:  # unknown, not lost: try again soon, until the time is over
-                wait = min(wait / 4, 1.0)
-                continue
-            if status != 200:  # the attempt may have ended as waiting: the answer to that request decides
-                return None if work._suspending else work.stop("lease lost")
-            work.deadline = sent_at + work.ttl - margin(work.ttl)
-            work._heard(body)
+            renewed = self._send_beat(work)
+            if renewed is False:
+                return None
+            # Without an answer the state is unknown, not lost: try again soon, until the time is over.
+            wait = min(work.ttl / 12, 1.0) if renewed is None else work.ttl / 3
+
+    def _send_beat(self, work: Work) -> Optional[bool]:
+        """True if the lease was renewed, False if it is refused, None without an answer."""
+        sent_at = time.monotonic()
+        try:
+            status, body = self._post("/lease/%s/heartbeat" % work.lease_id, {
+                "job_id": work.job["job_id"], "worker_id": self.worker_id,
+                "progress": work.progress, "message": work.message, **work._used()},
+                min(work.ttl / 3, work.deadline - sent_at))
+        except Unreachable:
+            return None
+        if status != 200:
+            if not work._suspending:  # the attempt may have ended as waiting: the answer to that request decides
+                work.stop("lease lost")
+            return False
+        work.deadline = sent_at + work.ttl - margin(work.ttl)
+        work._heard(body)
+        return True
 
     def _attempt(self, work: Work) -> Optional[Dict[str, Any]]:
         started = time.monotonic()
         try:
+            if work.stopping.is_set():
+                raise Stopped(work.reason or "cancel")
             result = self.handler(work)
             # At the claim: how many attempts were made before. A run that must stop is not compared.
             work._calls.check_complete(first_run=work.job["attempts"] == 0 or work.stopping.is_set())
