@@ -62,8 +62,11 @@ export class Connections {
       pipeline: true,
       onConnect: (client) => this.#opened(client as pg.PoolClient),
     });
-    // Without a listener a dropped idle connection ends the process.
-    this.pool.on('error', (error) => this.#lost(error));
+    // Without a listener a dropped idle connection ends the process. A pool that is closing expects to lose them: a server
+    // that stops at the same time may end them first.
+    this.pool.on('error', (error) => {
+      if (!this.pool.ending) this.#lost(error);
+    });
   }
 
   get sharded(): boolean {

@@ -1,6 +1,7 @@
 // Transactions whose statements are sent at once: all or nothing, in the order in which they were sent.
 import { expect, onTestFinished, test } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
+import { isOutage } from '../../../server/database/servers/availability.ts';
 import { isConnectionError, sqlState } from '../../../server/database/sql-errors.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { eventually } from '../../support/eventually.ts';
@@ -196,4 +197,16 @@ test.skipIf(citusCluster())('in two flights, a BEGIN that fails lets the second 
   expect(isFinished).toBe(false);
   expect(await read()).toEqual([]);
   expect(await db.query('select 2 as n')).toEqual([{ n: 2 }]);
+});
+
+test('a connection that the server ends after the pool was closed is not reported', async () => {
+  const { db } = await open();
+  await db.query('select 1');
+  const client = {} as Parameters<typeof db.pool.emit>[1];
+  const [before, closing] = [new Error('lost while open'), new Error('lost while closing')];
+  db.pool.emit('error', before, client);
+  await db.close();
+  // The sockets may still be open, and the server may send an error before it reads that they are closed.
+  db.pool.emit('error', closing, client);
+  expect([isOutage(before), isOutage(closing)]).toEqual([true, false]);
 });

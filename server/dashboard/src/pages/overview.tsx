@@ -53,12 +53,13 @@ export function OverviewPage() {
 
 function Loadline({ attention }: { attention: Query<Attention> }) {
   const holds = attention.data?.holds;
-  if (!holds || holds.paused + holds.error === 0) return null;
+  const count = holds ? holds.paused + holds.error : 0;
+  if (!holds || count === 0) return null;
   const drained = holds.newest.filter((each) => each.job.hold?.kind === 'drain').length;
   return (
     <div class="page-actions">
       <a class="button" href={hrefOf('/jobs?held=true')}>
-        All {number(holds.paused + holds.error)} holds
+        {count === 1 ? 'The hold' : `All ${number(count)} holds`}
       </a>
       {may('control') && drained > 1 && (
         <BulkButton
@@ -148,11 +149,13 @@ function FailingTypes({ types, onChange }: { types: Attention['failing_types']; 
                 last <Ago at={each.last_at} />
               </a>
             </p>
-            <p class="small" hidden={each.count < 2}>
-              <a href={hrefOf(`/jobs${queryOf({ status: 'ERROR', type: each.type })}`)}>
-                All {number(each.count)} in the list
-              </a>
-            </p>
+            {each.count > 1 && (
+              <p class="small">
+                <a href={hrefOf(`/jobs${queryOf({ status: 'ERROR', type: each.type })}`)}>
+                  All {number(each.count)} in the list
+                </a>
+              </p>
+            )}
             {may('control') && each.count > 1 && (
               <BulkButton
                 action="retry"
