@@ -35,7 +35,7 @@ export class Coalescer<T> {
     this.#schedule();
   }
 
-  /** Writes the remaining values. Rejects if they cannot be written. */
+  /** Writes the remaining values. Rejects if they cannot be written, and keeps them for another call. */
   async flush(): Promise<void> {
     this.#flushing = true;
     clearTimeout(this.#timer);
@@ -44,7 +44,11 @@ export class Coalescer<T> {
     const left = this.#pending;
     this.#pending = undefined;
     this.#flushing = false;
-    if (left !== undefined) await this.#options.write(left.value);
+    if (left === undefined) return;
+    await this.#options.write(left.value).catch((error: unknown) => {
+      this.#pending = left;
+      throw error;
+    });
   }
 
   #schedule(): void {

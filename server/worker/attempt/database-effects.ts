@@ -1,6 +1,8 @@
 // Writes the effects of a handler to its tenant's schema. Every write is fenced. The first refused write ends the
 // attempt with `leaseLost`, and nothing is written after it.
 
+import { setTimeout as delay } from 'node:timers/promises';
+import { isConnectionError, isTransient } from '../../database/sql-errors.ts';
 import { DatabaseSteps } from '../../durable/database/database-steps.ts';
 import { enqueueChild } from '../../durable/database/enqueue-children.ts';
 import { retryWhileHeld } from '../../durable/database/retry-while-held.ts';
@@ -30,6 +32,8 @@ import { type Effects, type HandlerRun, type LeaseAssertion, overallProgress, ty
 // Often enough for a person who watches the progress, and rarely enough for the database.
 const reportEveryMs = 250;
 const maxProgressMessageLength = 1000;
+// Two and a half seconds, well within a lease: the outcome waits for the last report.
+const maxFlushFailures = 10;
 
 export class DatabaseEffects implements Effects {
   readonly steps: DatabaseSteps;
@@ -122,9 +126,22 @@ export class DatabaseEffects implements Effects {
 
   async flush(): Promise<void> {
     const { logger, job } = this.#run;
-    const ends = await Promise.allSettled([this.#reports?.flush(), this.#logs?.flush()]);
+    const ends = await Promise.allSettled([this.#flushReports(), this.#logs?.flush()]);
     for (const end of ends) {
       if (end.status === 'rejected') logger.warn({ err: end.reason, jobId: job.id }, 'report of a job was lost');
+    }
+  }
+
+  /** The last report has the usage of the attempt, which must not be lost because of a passing error. */
+  async #flushReports(): Promise<void> {
+    for (let failures = 1; ; failures++) {
+      try {
+        return await this.#reports?.flush();
+      } catch (error) {
+        const isPassing = isConnectionError(error) || isTransient(error);
+        if (!isPassing || failures === maxFlushFailures) throw error;
+        await delay(reportEveryMs);
+      }
     }
   }
 

@@ -3,9 +3,11 @@ import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
-import { useDaemon } from '../../../support/daemon/daemon.ts';
+import { startDaemon, useDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
+import { addJob, reread } from '../../../support/jobs.ts';
 import { addTenant, useDatabase } from '../../../support/postgres/database.ts';
+import { FaultProxy } from '../../../support/postgres/proxies/fault-proxy.ts';
 
 const context = useDatabase();
 const spend = defineJob({
@@ -246,4 +248,29 @@ test('a remote worker reports totals, counted once; above the budget it is asked
   expect(body).toMatchObject({ status: 'ERROR', hold: { kind: 'budget' }, usage: { units: { cents: 11 } } });
   const { questions } = (await call('GET', '/api/questions?status=open')).body;
   expect(questions).toMatchObject([{ job_id: claimed.job_id, context: { unit: 'cents', used: 11, limit: 10 } }]);
+});
+
+test('the last report of an attempt is written again after a passing error', async () => {
+  const direct = new URL(context.url);
+  const proxy = await FaultProxy.start(Number(direct.port), direct.hostname);
+  const url = Object.assign(new URL(context.url), { host: `127.0.0.1:${proxy.port}` }).href;
+  const last = defineJob({ type: 'last', run: ({ addUsage }) => addUsage({ cents: 7 }) });
+  const { tenant, schema } = await addTenant(context.db, 'lastreport');
+  const daemon = await startDaemon({ ...context, url }, { handlers: [last] });
+  try {
+    // The first write, and the one at the end of the handler.
+    proxy.treat(/insert into \S+usage_days/, 'deadlock', 2);
+    const scene = { ...context, tenant, schema };
+    const job = await addJob(scene, { type: 'last' });
+    daemon.signals.workAvailable(tenant);
+    const ended = await eventually(async () => {
+      const found = await reread(scene, job);
+      expect(found.status).toBe('SUCCESS');
+      return found;
+    });
+    expect(ended.usage).toEqual({ cents: 7 });
+  } finally {
+    await daemon.stop();
+    await proxy.stop();
+  }
 });
