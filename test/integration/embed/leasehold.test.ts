@@ -152,6 +152,11 @@ test('listeners get the events of all tenants and processes, in order, and may f
     throw new Error('a listener that fails');
   });
   listening.on('*', async ({ tenant: slug, type }) => void all.push(`${slug} ${type}`));
+  // Listeners get events from about the time of their registration; the first delivery shows that they have begun.
+  await eventually(async () => {
+    await listening.enqueue(tenant, greet, { name: 'before' });
+    expect(all).not.toEqual([]);
+  });
   const first = await other.enqueue('loud', 'greet', { name: 'H' });
   const second = await listening.enqueue(tenant, greet, { name: 'I' });
   // Other tests leave jobs to this tenant, which end here too.
