@@ -17,7 +17,7 @@ export interface TransactionOptions {
   lockTimeoutMs?: number;
   /** Maximum milliseconds between two of its statements. Longer than usual only where it holds no lock that others need. */
   idleTimeoutMs?: number;
-  /** Its statements find their rows by keys, and run often: each is parsed and planned once per connection. */
+  /** Parses and plans each statement once per connection. For frequent statements that find their rows by keys. */
   keepsPlans?: boolean;
 }
 

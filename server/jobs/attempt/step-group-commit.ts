@@ -1,5 +1,5 @@
-// Durable calls of the attempts of a daemon: what earlier runs stored is read, and results of steps are written, in
-// statements that attempts of one tenant share. Each is fenced by its own lease.
+// Reads stored calls and writes the results of steps, in statements that the attempts of one tenant share. Each job is
+// fenced by its own lease.
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { HeldJob } from '../claim/lease.ts';
@@ -21,14 +21,14 @@ export class StepGroupCommit {
   }
 
   /**
-   * Resolves after the commit, with the stop that people have requested. Undefined: the lease no longer owns the job.
-   * `bytes` is the size of the results.
+   * Resolves after the commit, with the stop that people have requested, or undefined if the lease no longer owns the
+   * job. `bytes` is the size of the results.
    */
   save(schema: Schema, write: StepWrite, bytes: number): Promise<StopRequest | undefined> {
     return this.#saves.add(schema, { ...write, bytes });
   }
 
-  /** Undefined: the lease no longer owns the job. */
+  /** Returns undefined if the lease no longer owns the job. */
   load(schema: Schema, held: HeldJob): Promise<LoadedSteps | undefined> {
     return this.#loads.add(schema, { held, bytes: 0 });
   }

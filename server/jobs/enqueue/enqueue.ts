@@ -57,7 +57,7 @@ export async function enqueue(
       const inserted = await db.transaction((tx) => insertParts(tx, schema, [part, ...more], actor));
       return inserted.map((job) => ({ kind: 'created', job }));
     }
-    // After the insert nothing is left to do: it is sent along with the COMMIT.
+    // Nothing follows the insert, so it is sent together with the COMMIT.
     if (newJobs.every((job) => !isKnown(job) && job.phases === undefined && job.after === undefined)) {
       return db.transactionInTwoFlights((tx) => placeBeforeInsert(tx, schema, newJobs, actor), options);
     }

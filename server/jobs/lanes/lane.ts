@@ -124,7 +124,7 @@ export async function openLanes(
   if (counts.size === 0) return lanes;
   const targetIds = [...counts.keys()].sort();
   const read = () => headsAndDue.query<{ target_id: string; is_head: boolean }>(tx, schema, { targetIds }, 'prepared');
-  // Sent together, and run one after the other: the second sees what was committed before the locks were granted.
+  // Both are sent at once and run one after the other, so the second sees the commits that the locks waited for.
   let [numbered, found] = await Promise.all([takeKnown(tx, schema, counts, targetIds), read()]);
   const added = await takeMissing(tx, schema, counts, numbered);
   if (added.length > 0) {
