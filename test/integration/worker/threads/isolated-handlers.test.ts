@@ -16,7 +16,8 @@ test('a thread that blocks is terminated by a pause, and other jobs continue mea
   const daemon = await startDaemon(context, { handlers: await loadHandlers(fixtures), env: { LEASE_SECONDS: '30' } });
   const deaf = await addJob(context, { type: 'isolated.blocker' });
   daemon.signals.workAvailable(context.tenant);
-  await eventually(async () => expect((await reread(context, deaf)).status).toBe('RUNNING'));
+  // RUNNING is not enough: a pause before the thread has begun stops the job without terminating anything.
+  await eventually(async () => expect((await reread(context, deaf)).progress).toBe(1));
   const [other] = await daemon.enqueue(context.tenant, [{ type: 'demo.echo', payload: 1 }], 'test');
   await eventually(async () => expect((await reread(context, other!.job)).status).toBe('SUCCESS'));
   await pauseJob(context.db, context.schema, { jobId: deaf.id, actor: 'user:ann' });
