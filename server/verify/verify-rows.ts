@@ -3,10 +3,11 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { withoutInvalidRows } from '../database/invalid-rows.ts';
+import { presentEpoch } from '../database/log-epoch.ts';
 import { statement, tenant } from '../database/sql.ts';
 import { eventKey, fromKey } from '../events/log/event.ts';
 import { hasRead, isVisible, type Position, parseSnapshot } from '../events/log/position.ts';
-import { currentSnapshot } from '../events/log/transaction-ids.ts';
+import { currentSnapshot, epochOf } from '../events/log/transaction-ids.ts';
 import { decodeJobHashes, type HashVersion, hashJobs, hashLength, type JobPlace } from '../events/seals/job-hash.ts';
 import { hashRows, noHash } from '../events/seals/seal.ts';
 import type { Violations } from './violation.ts';
@@ -154,13 +155,13 @@ export class SealedKeys {
 }
 
 const placesStatement = statement(`
-  select xid, seq
+  select xid, seq, xmin::text as written_by
     from ${tenant}.events
    where (xid, seq) > (:xid::xid8, :seq::bigint)
    order by xid, seq
    limit :limit`);
 
-/** Returns the number of events that are not sealed yet for a valid reason. */
+/** Checks the place of every event in the log. Returns the number of those that are not sealed yet for a valid reason. */
 export async function findUnsealedEvents(
   tx: Queryable,
   schema: Schema,
@@ -169,12 +170,13 @@ export async function findUnsealedEvents(
   violations: Violations,
 ): Promise<number> {
   const isDone = hasRead(position);
-  const hasEnded = await readTransactions(tx, schema);
+  const { hasEnded, epoch } = await readTransactions(tx, schema);
   let unsealed = 0;
   let after = { xid: '0', seq: '0' };
   for (;;) {
-    const rows = await placesStatement.query<{ xid: string; seq: string }>(tx, schema, {
-      ...after,
+    const rows = await placesStatement.query<EventPlace>(tx, schema, {
+      xid: after.xid,
+      seq: after.seq,
       limit: eventsAtOnce,
     });
     const [first, last] = [rows[0], rows.at(-1)];
@@ -182,8 +184,11 @@ export async function findUnsealedEvents(
     const keys = await sealed.between(tx, schema, BigInt(first.xid), BigInt(last.xid));
     for (const row of rows) {
       const event = eventKey(row);
-      if (keys.has(event)) continue;
-      if (isDone(row))
+      if (isWrittenTooEarly(row, epoch)) {
+        const detail = 'was written before its transaction began';
+        violations.add({ kind: 'event_future', event, detail });
+      } else if (keys.has(event)) continue;
+      else if (isDone(row))
         violations.add({
           kind: 'event_inserted',
           event,
@@ -197,10 +202,32 @@ export async function findUnsealedEvents(
   }
 }
 
-/** True if a transaction had ended when this one took its snapshot, on the node that has the tenant's tables. */
-async function readTransactions(tx: Queryable, schema: Schema): Promise<(xid: string) => boolean> {
-  const [row] = await tx.query<{ snapshot: string }>(`select ${currentSnapshot(schema)}::text as snapshot`);
+interface EventPlace {
+  xid: string;
+  seq: string;
+  /** The transaction id in the row's system column, without its upper 32 bits. */
+  written_by: string;
+}
+
+/**
+ * True for an event that was written with the id of a later transaction. Its place in the log stays wrong after that
+ * transaction has ended, and after it was sealed. A row of an earlier epoch is a copy, whose system column says nothing.
+ */
+function isWrittenTooEarly({ xid, written_by }: EventPlace, epoch: number): boolean {
+  if (epochOf(xid) !== epoch) return false;
+  // Within a savepoint the row has a later id than its transaction. Ids of 32 bits are compared as Postgres does.
+  return BigInt.asIntN(32, BigInt(written_by) - BigInt(xid)) < 0n;
+}
+
+/** Reads which transactions had ended when this one took its snapshot, on the node that has the tenant's tables. */
+async function readTransactions(
+  tx: Queryable,
+  schema: Schema,
+): Promise<{ hasEnded: (xid: string) => boolean; epoch: number }> {
+  const [row] = await tx.query<{ snapshot: string; epoch: number }>(
+    `select ${currentSnapshot(schema)}::text as snapshot, (${presentEpoch(schema)}) as epoch`,
+  );
   const snapshot = parseSnapshot(row?.snapshot ?? '');
-  if (!snapshot) throw new Error('the database returned no snapshot');
-  return (xid) => isVisible(BigInt(xid), snapshot);
+  if (!row || !snapshot) throw new Error('the database returned no snapshot');
+  return { hasEnded: (xid) => isVisible(BigInt(xid), snapshot), epoch: row.epoch };
 }

@@ -18,6 +18,11 @@ export function toLogXid(xid: string, epoch: number): string {
   return String((BigInt(epoch) << epochBits) + BigInt(xid));
 }
 
+/** The epoch of an id of the log. */
+export function epochOf(logXid: string): number {
+  return Number(BigInt(logXid) >> epochBits);
+}
+
 /**
  * SQL: a WITH clause for an INSERT of events, which takes their `xid` from its row `log`. In a cluster the tenant's
  * node counts the transactions, so the id is read together with a table of the tenant. Only with a separate CTE does

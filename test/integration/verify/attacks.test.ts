@@ -161,6 +161,24 @@ describe('forged events', () => {
     await open.rollback();
   });
 
+  it('finds an event that was written for a later transaction, also after that transaction has ended', async () => {
+    const where = await scene();
+    const { sql, schema, verify } = where;
+    const [later] = await sql(`select (pg_current_xact_id()::text::bigint + 20)::text as xid`);
+    await sql(forge.replace('SCHEMA', schema), [later?.xid]);
+    for (let ended = false; !ended; ) {
+      await sql('select pg_current_xact_id()');
+      const [snapshot] = await sql(`select (pg_snapshot_xmin(pg_current_snapshot()) > $1::text::xid8)::text as ended`, [
+        later?.xid,
+      ]);
+      ended = snapshot?.ended === 'true';
+    }
+    await sealAll(where);
+    const found = await verify();
+    expect(named(found)).toContainEqual(['event_future', `${later?.xid}:999999`]);
+    expect(found.seals.unsealedEvents).toBe(0);
+  });
+
   it('finds an event that was moved to another job, and two that were swapped', async () => {
     const { sql, schema, verify, done, resolved } = await scene();
     const [event] = await sql(`select xid || ':' || seq as key from ${schema}.events where type = 'job.completed'`);
