@@ -260,6 +260,25 @@ for (const [name, make] of Object.entries(payloads)) {
     return { path: `/api/questions/${answered.question_id}/answer`, body: { answer } };
   });
 }
+/** As many parts as the schema of a question may have, and as many comparisons as an answer may need. */
+const costlySchema = {
+  type: 'object',
+  properties: { list: { type: 'array', items: { anyOf: Array.from({ length: 99 }, (_, n) => ({ const: n })) } } },
+};
+const wideSchema = {
+  type: 'object',
+  properties: Object.fromEntries(Array.from({ length: 490 }, (_, n) => [`field ${n}`, { type: 'string' }])),
+};
+await measureEach('ask: 490 fields', async () =>
+  leaseCall(await hold(), 'ask', { name: 'q', title: 'Go on?', schema: wideSchema }),
+);
+await measureEach('answer: 70 items with 99 alternatives each', async () => {
+  const of = await hold();
+  const question = { name: 'q', title: 'Go on?', schema: costlySchema };
+  const { path, body } = leaseCall(of, 'ask', question);
+  const { question_id } = await call<{ question_id: string }>('POST', path, body);
+  return { path: `/api/questions/${question_id}/answer`, body: { answer: { list: Array(70).fill(98) } } };
+});
 async function paused(): Promise<{ job: string }> {
   const { id } = await call<{ id: string }>('POST', '/api/jobs', {
     type: 'bench.none',
