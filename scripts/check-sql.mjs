@@ -1,6 +1,6 @@
 // `npm run sql`: every statement over a tenant's tables keeps the rules of scripts/sql-rules.mjs, so that a change made
 // without a cluster at hand does not break it. Reads the statements of the server's sources, those that test/snapshots
-// has as Postgres gets them, and the migrations.
+// has as Postgres gets them, and the migrations. Refuses parameters by number in the sources as well: they have names.
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -64,6 +64,9 @@ function checkSource(file) {
 function checkText(file, text) {
   if (/\b(pg_current_snapshot|pg_current_xact_id)\s*\(/.test(text) && !readsTransactions.includes(file)) {
     failures.push({ file, rule: 'transaction ids come from events/log/transaction-ids.ts', text: text.slice(0, 120) });
+  }
+  if (/\$[1-9]/.test(text) && /\b(select|update|insert|delete|where|limit|interval)\b|::/i.test(text)) {
+    failures.push({ file, rule: 'name the parameters (server/database/sql.ts)', text: text.slice(0, 120) });
   }
   if (/\btenant_x\./.test(text) && /\b(select|update|insert|delete)\b/i.test(text)) check(file, text);
 }

@@ -2,6 +2,7 @@
 // job, never this table. registration.ts writes it.
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
+import { runQuery } from '../database/sql.ts';
 
 /** A daemon is live if its row was written within this time: three heartbeats of an idle daemon. */
 export const liveSeconds = 30;
@@ -24,17 +25,18 @@ interface DaemonRow {
 }
 
 export async function listDaemons(db: Queryable): Promise<DaemonRow[]> {
-  return db.query<DaemonRow>(
+  return runQuery<DaemonRow>(
+    db,
     `select id, incarnation, host, pid, version, started_at, last_beat_at, running, job_types, drain_ends_at,
             extract(epoch from now() - last_beat_at)::float8 as seconds_since_beat,
             case
-              when last_beat_at < now() - $1::float8 * interval '1 second' then 'lost'
+              when last_beat_at < now() - :liveSeconds::float8 * interval '1 second' then 'lost'
               when draining then 'draining'
               else 'alive'
             end as state
        from ${controlSchema}.daemons
       order by id`,
-    [liveSeconds],
+    { liveSeconds },
   );
 }
 
@@ -46,12 +48,13 @@ export interface LiveDaemon {
 }
 
 export async function readLiveDaemons(db: Queryable): Promise<LiveDaemon[]> {
-  const rows = await db.query<Pick<LiveDaemon, 'id' | 'draining' | 'running'> & { job_types: string[] }>(
+  const rows = await runQuery<Pick<LiveDaemon, 'id' | 'draining' | 'running'> & { job_types: string[] }>(
+    db,
     `select id, draining, running, job_types
        from ${controlSchema}.daemons
-      where last_beat_at > now() - $1::float8 * interval '1 second'
+      where last_beat_at > now() - :liveSeconds::float8 * interval '1 second'
       order by id`,
-    [liveSeconds],
+    { liveSeconds },
   );
   return rows.map(({ job_types, ...row }) => ({ ...row, jobTypes: job_types }));
 }

@@ -4,7 +4,7 @@ import { hostname } from 'node:os';
 import { v4 as uuidv4 } from 'uuid';
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
-import { statement } from '../database/sql.ts';
+import { runQuery, statement } from '../database/sql.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Interval, type Service } from '../kernel/service.ts';
 import { liveSeconds } from './live-daemons.ts';
@@ -91,9 +91,10 @@ export class DaemonRegistration implements Service {
   async stop(): Promise<void> {
     await this.#interval.stop();
     const { db, workerId } = this.#options;
-    await db
-      .query(`delete from ${controlSchema}.daemons where id = $1 and incarnation = $2`, [workerId, this.#incarnation])
-      .catch(() => {});
+    await runQuery(db, `delete from ${controlSchema}.daemons where id = :workerId and incarnation = :incarnation`, {
+      workerId,
+      incarnation: this.#incarnation,
+    }).catch(() => {});
   }
 
   async beat(): Promise<void> {

@@ -10,11 +10,10 @@ import { serverTimeoutMs, TenantSession, type TransactionOptions } from './conne
 import type { Schema } from './identifiers.ts';
 import { type TenantNode, TenantNodes } from './nodes/tenant-nodes.ts';
 import type { Servers } from './servers/servers.ts';
+import type { Queryable } from './sql.ts';
 import { beforeCommit, toNodeError } from './sql-errors.ts';
 
-export interface Queryable {
-  query<R extends object = Record<string, unknown>>(text: string, values?: unknown[], reuse?: Reuse): Promise<R[]>;
-}
+export type { Queryable } from './sql.ts';
 
 export interface DatabaseOptions {
   url: string;

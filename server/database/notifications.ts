@@ -9,8 +9,9 @@ import { keepAliveAfterMs } from './connections/session-limits.ts';
 import type { Queryable } from './database.ts';
 import { DeliveryCheck, deliveryCheck, notDelivered } from './delivery-check.ts';
 import { clientOf, Servers } from './servers/servers.ts';
+import { runQuery } from './sql.ts';
 
-export const wakeChannel = 'leasehold_wake';
+const wakeChannel = 'leasehold_wake';
 /** Sent instead of a slug when tenants were created, changed or deleted. No slug has this form. */
 export const tenantsChanged = '!tenants';
 /** Sent instead of a slug when API keys were revoked or rotated. */
@@ -38,6 +39,11 @@ export function dueMessage(slug: string): string {
 /** The payload of a NOTIFY within the transaction that stores an event from outside. */
 export function receivedMessage(slug: string): string {
   return `-:${receivedMark}${slug}`;
+}
+
+/** Sends a payload of this file to all daemons. Within a transaction they get it after the commit. */
+export async function sendNotification(db: Queryable, payload: string): Promise<void> {
+  await runQuery(db, 'select pg_notify(:channel, :payload)', { channel: wakeChannel, payload });
 }
 
 type Listener = (tenant: string | undefined) => void;
@@ -75,7 +81,7 @@ export class Notifications implements Service {
     this.#check = new DeliveryCheck({
       logger: options.logger,
       send: async () => {
-        await this.#db.query('select pg_notify($1, $2)', [wakeChannel, `${this.#sender}:${deliveryCheck}`]);
+        await sendNotification(this.#db, `${this.#sender}:${deliveryCheck}`);
       },
       onMissing: () => {
         for (const listener of this.#lostListeners) listener();
@@ -193,7 +199,7 @@ export class Notifications implements Service {
     const joined = names.join(',');
     const payload = `${this.#sender}:${joined.length > maxPayloadBytes ? all : joined}`;
     try {
-      await this.#db.query('select pg_notify($1, $2)', [wakeChannel, payload]);
+      await sendNotification(this.#db, payload);
     } catch (error) {
       this.#logger.debug({ err: error }, 'wake-up was not sent');
     }

@@ -2,11 +2,15 @@
 // of a value. It is compiled to `$n` when it is created. A call only inserts the tenant's schema and orders the values,
 // so nothing is kept per tenant.
 import type { Reuse } from './connections/prepared-statements.ts';
-import type { Queryable } from './database.ts';
 import { quoteSchema, type Schema } from './identifiers.ts';
 
 /** The placeholder for the tenant's schema in the text of a statement, as in the drizzle tables. */
 export const tenant: Schema = quoteSchema('tenant_template');
+
+/** What runs statements: the database, a tenant's view of it, or a transaction. */
+export interface Queryable {
+  query<R extends object = Record<string, unknown>>(text: string, values?: unknown[], reuse?: Reuse): Promise<R[]>;
+}
 
 export type Parameters = Readonly<Record<string, unknown>>;
 
@@ -41,11 +45,7 @@ export class Statement {
     for (const name in parameters) {
       if (parameters[name] !== undefined && !this.#known.has(name)) throw new Error(`unknown SQL parameter :${name}`);
     }
-    return this.names.map((name) => {
-      const value = parameters[name];
-      if (value === undefined) throw new Error(`missing SQL parameter :${name}`);
-      return value;
-    });
+    return orderValues(this.names, parameters);
   }
 
   bind(schema: Schema, parameters: Parameters): BoundStatement {
@@ -60,6 +60,30 @@ export class Statement {
   ): Promise<R[]> {
     return db.query<R>(this.text(schema), this.values(parameters), reuse);
   }
+}
+
+/** An undefined value would be sent as null, so it does not compile. */
+type DefinedParameters = Readonly<Record<string, NonNullable<unknown> | null>>;
+
+/**
+ * Runs a statement that is compiled at each call: for statements that run rarely, or whose text depends on the call. Such
+ * a text has the schema itself in place of the placeholder.
+ */
+export function runQuery<R extends object = Record<string, unknown>>(
+  db: Queryable,
+  source: string,
+  parameters: DefinedParameters,
+  reuse?: Reuse,
+): Promise<R[]> {
+  const { text, values } = bindParameters(source, parameters);
+  return db.query<R>(text, values, reuse);
+}
+
+/** As `runQuery`, for clients of the driver. */
+export function bindParameters(source: string, parameters: DefinedParameters): BoundStatement {
+  const { text, names } = compile(source);
+  for (const name in parameters) if (!names.includes(name)) throw new Error(`unknown SQL parameter :${name}`);
+  return { text, values: orderValues(names, parameters) };
 }
 
 // Sources are constants of the code and their variants, a few hundred at most.
@@ -87,6 +111,14 @@ export function statementVariants<V extends object>(render: (variant: V) => stri
     }
     return found;
   };
+}
+
+function orderValues(names: readonly string[], parameters: Parameters): unknown[] {
+  return names.map((name) => {
+    const value = parameters[name];
+    if (value === undefined) throw new Error(`missing SQL parameter :${name}`);
+    return value;
+  });
 }
 
 // Skips casts, strings, quoted names and comments.

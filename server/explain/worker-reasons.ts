@@ -3,6 +3,7 @@
 import type { LiveDaemon } from '../daemons/live-daemons.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { runQuery } from '../database/sql.ts';
 import { type Job, priorityRank } from '../jobs/model/job.ts';
 import { type Capacity, type CapacityDemand, reservedAgainst } from '../scheduler/capacity.ts';
 import type { Tenant } from '../tenants/tenant.ts';
@@ -103,11 +104,12 @@ async function countRunning(db: Queryable, schema: Schema): Promise<Map<string, 
 }
 
 async function missingWorker(db: Queryable, schema: Schema, job: Job): Promise<Reason | undefined> {
-  const [row] = await db.query<{ seen: boolean }>(
+  const [row] = await runQuery<{ seen: boolean }>(
+    db,
     `select exists (select 1 from ${schema}.leases where state = 'ACTIVE' and kind <> 'local')
          or exists (select 1 from ${schema}.leases
-                     where released_at > now() - $1 * interval '1 minute' and kind <> 'local') as seen`,
-    [recentClaimMinutes],
+                     where released_at > now() - :minutes * interval '1 minute' and kind <> 'local') as seen`,
+    { minutes: recentClaimMinutes },
   );
   if (row?.seen === true) return undefined;
   return {

@@ -2,6 +2,7 @@
 // event, and every event takes a number from its tenant's sequence, whose last value can be read without touching a
 // table. That value is the tenant's version.
 import type { Queryable } from '../database/database.ts';
+import { runQuery } from '../database/sql.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { tenantsFingerprint } from '../tenants/tenant-store.ts';
 
@@ -40,7 +41,10 @@ export class ActivityTracker {
     // Deleted tenants stay in the map until then.
     if (this.#bySchema.size > 2 * names.length) this.clear();
     for (let i = 0; i === 0 || i < names.length; i += chunkSize) {
-      const [row] = await db.query<Row>(statement, [names.slice(i, i + chunkSize), this.#needsLatest()]);
+      const [row] = await runQuery<Row>(db, activityQuery, {
+        schemas: names.slice(i, i + chunkSize),
+        withLatest: this.#needsLatest(),
+      });
       if (row === undefined) throw new Error('the statement for the activity of tenants returned no row');
       fingerprint = row.tenants;
       this.#update(i, row, changed);
@@ -106,12 +110,12 @@ function parseVersions(versions: string | null): string[][] {
   return versions === null ? [] : versions.split(',').map((entry) => entry.split(' '));
 }
 
-const statement = `select
+const activityQuery = `select
     (${tenantsFingerprint}) as tenants,
     exists (select 1 from pg_extension where extname = 'citus') as sharded,
     pg_snapshot_xmin(pg_current_snapshot())::text as xmin,
-    case when $2 then pg_current_xact_id()::text end as latest,
+    case when :withLatest then pg_current_xact_id()::text end as latest,
     (select string_agg(n.nspname || ' ' || coalesce(pg_sequence_last_value(c.oid), 0), ',')
        from pg_namespace n
        join pg_class c on c.relnamespace = n.oid and c.relname = 'events_seq_seq' and c.relkind = 'S'
-      where n.nspname = any($1::text[])) as versions`;
+      where n.nspname = any(:schemas::text[])) as versions`;

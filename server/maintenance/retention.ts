@@ -3,6 +3,7 @@
 // timer that deletes expired sessions of the dashboard.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { runQuery } from '../database/sql.ts';
 import { pruneEvents } from '../events/seals/prune.ts';
 import {
   deleteFreeKeys,
@@ -237,41 +238,44 @@ async function deleteOld(
   days: number,
   limit: number,
 ): Promise<number> {
-  const rows = await db.query(
+  const rows = await runQuery(
+    db,
     `with old as (
-       select id from ${schema}.${table} where ${column} is not null and ${column} < now() - $1::float8 * interval '1 day'
-        order by ${column} limit $2 for update skip locked)
+       select id from ${schema}.${table} where ${column} is not null and ${column} < now() - :days::float8 * interval '1 day'
+        order by ${column} limit :limit for update skip locked)
      delete from ${schema}.${table} where id = any(array(select id from old)) returning id`,
-    [days, limit],
+    { days, limit },
   );
   return rows.length;
 }
 
 /** There are few rows or none, so no index is needed. */
 async function deleteOldSetAside(db: Queryable, schema: Schema, days: number, limit: number): Promise<number> {
-  const rows = await db.query(
+  const rows = await runQuery(
+    db,
     `with old as (
        select follower, event_xid, event_seq from ${schema}.set_aside_events
-        where set_aside_at < now() - $1::float8 * interval '1 day' limit $2)
+        where set_aside_at < now() - :days::float8 * interval '1 day' limit :limit)
      delete from ${schema}.set_aside_events s using old o
       where s.follower = o.follower and s.event_xid = o.event_xid and s.event_seq = o.event_seq returning s.follower`,
-    [days, limit],
+    { days, limit },
   );
   return rows.length;
 }
 
 /** Deletes queue by queue, oldest first, because the primary key keeps the rows of one queue together. */
 async function deleteOldMinutes(db: Queryable, schema: Schema, days: number, limit: number): Promise<number> {
-  const rows = await db.query(
+  const rows = await runQuery(
+    db,
     `with old as (
        select q.queue, m.minute from (select queue from ${schema}.stat_minutes where minute = '-infinity') q
         cross join lateral (
           select minute from ${schema}.stat_minutes s
-           where s.queue = q.queue and s.minute > '-infinity' and s.minute < now() - $1::float8 * interval '1 day'
-           order by minute limit $2) m
-        limit $2)
+           where s.queue = q.queue and s.minute > '-infinity' and s.minute < now() - :days::float8 * interval '1 day'
+           order by minute limit :limit) m
+        limit :limit)
      delete from ${schema}.stat_minutes s using old o where s.queue = o.queue and s.minute = o.minute returning s.queue`,
-    [days, limit],
+    { days, limit },
   );
   return rows.length;
 }

@@ -3,7 +3,7 @@
 // and no job of equal or lower priority may use them, so that small jobs cannot starve a large one.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { statement, tenant } from '../database/sql.ts';
+import { runQuery, statement, tenant } from '../database/sql.ts';
 import { claimedStatuses, statusIn } from '../jobs/model/states.ts';
 
 export interface CapacityDemand {
@@ -60,10 +60,11 @@ export class CapacityLedger {
   /** Locks the rows that apply to `queue`, or all of them. */
   static async lock(tx: Queryable, schema: Schema, queue?: string): Promise<CapacityLedger> {
     const queues = queue === undefined ? null : ['', queue];
-    const locked = await tx.query(
-      `select queue from ${schema}.capacities where $1::text[] is null or queue = any($1::text[])
+    const locked = await runQuery(
+      tx,
+      `select queue from ${schema}.capacities where :queues::text[] is null or queue = any(:queues::text[])
         order by queue for update`,
-      [queues],
+      { queues },
     );
     return new CapacityLedger(tx, schema, locked.length === 0 ? [] : await readCapacities(tx, schema, queues));
   }
@@ -94,9 +95,10 @@ export class CapacityLedger {
     const mine = this.#rows.filter((row) => row.reservation?.jobId === demand.jobId);
     if (mine.length === 0) return;
     for (const row of mine) row.reservation = undefined;
-    await this.#tx.query(
-      `update ${this.#schema}.capacities set reserved_job_id = null, reserved_until = null where queue = any($1::text[])`,
-      [mine.map((row) => row.queue)],
+    await runQuery(
+      this.#tx,
+      `update ${this.#schema}.capacities set reserved_job_id = null, reserved_until = null where queue = any(:queues::text[])`,
+      { queues: mine.map((row) => row.queue) },
     );
   }
 
@@ -148,13 +150,14 @@ interface CapacityRow {
 
 /** Reads capacities with their used and reserved units; for all queues if `queues` is null. */
 export async function readCapacities(tx: Queryable, schema: Schema, queues: string[] | null): Promise<Capacity[]> {
-  const rows = await tx.query<CapacityRow>(
+  const rows = await runQuery<CapacityRow>(
+    tx,
     `select c.queue, c.total_units, r.id as reserved_job_id, r.priority as reserved_priority, r.cost_units as reserved_units
        from ${schema}.capacities c
        left join ${schema}.jobs r on r.id = c.reserved_job_id and c.reserved_until > now()
         and ${statusIn(['QUEUED', ...claimedStatuses], 'r.status')}
-      where $1::text[] is null or c.queue = any($1::text[]) order by c.queue`,
-    [queues],
+      where :queues::text[] is null or c.queue = any(:queues::text[]) order by c.queue`,
+    { queues },
   );
   const used = await readUsedUnits(tx, schema);
   const total = [...used.values()].reduce((sum, units) => sum + units, 0);
@@ -221,17 +224,18 @@ const maxRequests = 20_000;
 export async function readQueueUnits(db: Queryable, schema: Schema): Promise<QueueUnits[]> {
   const capacities = await readCapacities(db, schema, null);
   const used = await readUsedUnits(db, schema);
-  const requests = await db.query<{ queue: string; units: number; waiting: number }>(
+  const requests = await runQuery<{ queue: string; units: number; waiting: number }>(
+    db,
     `select queue, sum(cost_units)::float8 as units, count(*)::int as waiting from (
-       (select queue, cost_units from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote and not gated limit $1)
+       (select queue, cost_units from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote and not gated limit :maxRequests)
        union all
-       (select queue, cost_units from ${schema}.jobs where status = 'QUEUED' and lane_head and remote and not gated limit $1)
+       (select queue, cost_units from ${schema}.jobs where status = 'QUEUED' and lane_head and remote and not gated limit :maxRequests)
        union all
        (select j.queue, j.cost_units from ${schema}.leases l cross join lateral unnest(l.job_ids) as held(job_id)
           join ${schema}.jobs j on j.id = held.job_id and j.lease_id = l.id
-         where l.state = 'ACTIVE' and l.kind = 'claim' and ${statusIn(claimedStatuses, 'j.status')} limit $1)) w
+         where l.state = 'ACTIVE' and l.kind = 'claim' and ${statusIn(claimedStatuses, 'j.status')} limit :maxRequests)) w
       group by queue`,
-    [maxRequests],
+    { maxRequests },
   );
   const wanted = new Map(requests.map((row) => [row.queue, row]));
   const bounds = new Map(capacities.filter(({ queue }) => queue !== '').map((row) => [row.queue, row]));

@@ -4,7 +4,7 @@ import { jsonBytes, withinBytes } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
 import { columnList, columnsOf } from '../database/drizzle.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { statement, tenant } from '../database/sql.ts';
+import { runQuery, statement, tenant } from '../database/sql.ts';
 import { jobs } from '../database/tables/tenant.ts';
 import { type JobRow, toJob } from '../jobs/model/job.ts';
 import type { JobFilter } from '../jobs/read/filter.ts';
@@ -24,7 +24,7 @@ function select(schema: Schema, columns = allColumns): string {
 }
 
 async function findSchedulerJob(db: Queryable, schema: Schema, jobId: string): Promise<SchedulerJob | undefined> {
-  const [row] = await db.query<JobRow>(`${select(schema)} where j.id = $1`, [jobId], 'keepPlan');
+  const [row] = await runQuery<JobRow>(db, `${select(schema)} where j.id = :jobId`, { jobId }, 'keepPlan');
   return row && (toJob(row) as SchedulerJob);
 }
 
@@ -44,7 +44,9 @@ export async function readSchedulerJobs(
   schema: Schema,
   jobIds: readonly string[],
 ): Promise<SchedulerJob[]> {
-  const rows = await db.query<JobRow>(`${select(schema, withPayload)} where j.id = any($1::uuid[])`, [jobIds]);
+  const rows = await runQuery<JobRow>(db, `${select(schema, withPayload)} where j.id = any(:jobIds::uuid[])`, {
+    jobIds,
+  });
   const byId = new Map(rows.map((row) => [row.id, toJob(row) as SchedulerJob]));
   return jobIds.flatMap((id) => byId.get(id) ?? []);
 }
@@ -67,9 +69,10 @@ export async function listSchedulerJobs(
   if (state === 'FAILED') wanted.otherErrorCodes = timeoutCodes;
   const { ids, next } = await pageOfIds(db, schema, wanted, { limit, before });
   if (ids.length === 0) return { jobs: [], next };
-  const rows = await db.query<JobRow>(
-    `${select(schema, withPayload)} where j.id = any(${idsWithinBytes(schema, ['payload'])}) order by j.id desc`,
-    [ids],
+  const rows = await runQuery<JobRow>(
+    db,
+    `${select(schema, withPayload)} where j.id = any(${idsWithinBytes(schema, ['payload'], ':ids')}) order by j.id desc`,
+    { ids },
   );
   return { jobs: rows.map((row) => toJob(row) as SchedulerJob), next: nextOf(ids, rows, next) };
 }

@@ -2,7 +2,7 @@
 // release gets the response of the first. After the expiry no release is accepted.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { statement, tenant } from '../database/sql.ts';
+import { runQuery, statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { readSpentDay } from '../jobs/attempt/report.ts';
 import { finishAttemptsIn } from '../jobs/finish/finish.ts';
@@ -89,7 +89,7 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
   });
   if (ended.length === 0) return undefined;
   // Read under the row's lock: a stop that was requested before decides the outcome, and a later one is refused.
-  await tx.query(`select id from ${schema}.jobs where id = $1 for update`, [release.jobId]);
+  await runQuery(tx, `select id from ${schema}.jobs where id = :jobId for update`, { jobId: release.jobId });
   const job = await getSchedulerJob(tx, schema, release.jobId);
   if (release.closesQuestions) await closeQuestions(tx, schema, [job.id], `worker:${release.workerId}`);
   const outcome = outcomeOf(job, release);
@@ -117,10 +117,10 @@ async function keepAnswer(
   { job, result }: ReleaseAnswer,
 ): Promise<void> {
   const { payload: _, constraints: __, ...kept } = job;
-  await tx.query(`update ${schema}.leases set release_answer = $2::json where id = $1`, [
+  await runQuery(tx, `update ${schema}.leases set release_answer = :answer::json where id = :leaseId`, {
     leaseId,
-    JSON.stringify({ job: kept, result }),
-  ]);
+    answer: JSON.stringify({ job: kept, result }),
+  });
 }
 
 /** Returns the worker's outcome, unless the token limit or a requested stop decides. A success stays a success. */

@@ -2,7 +2,7 @@
 // Every report is fenced by the claim and extends it.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { statementVariants, tenant } from '../database/sql.ts';
+import { runQuery, statementVariants, tenant } from '../database/sql.ts';
 import { insertEvents } from '../events/log/record.ts';
 import { saveReport } from '../jobs/attempt/report.ts';
 import { isHeld } from '../jobs/claim/lease.ts';
@@ -142,11 +142,12 @@ export async function extendClaim(
   job: Pick<SchedulerJob, 'leaseId'>,
   claimSeconds: number,
 ): Promise<boolean> {
-  const rows = await tx.query(
+  const rows = await runQuery(
+    tx,
     `with claim as (
-       select id, greatest(expires_at, now() + $2::float8 * interval '1 second') as until
+       select id, greatest(expires_at, now() + :claimSeconds::float8 * interval '1 second') as until
          from ${schema}.leases
-        where id = $1
+        where id = :leaseId
           and kind = 'claim'
           and state = 'ACTIVE'
           and expires_at > now()
@@ -156,7 +157,7 @@ export async function extendClaim(
        from claim c
       where l.id = c.id
      returning l.id`,
-    [job.leaseId, claimSeconds],
+    { leaseId: job.leaseId, claimSeconds },
   );
   return rows.length > 0;
 }

@@ -2,7 +2,7 @@
 
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { statement, tenant } from '../database/sql.ts';
+import { runQuery, statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { priorityRank } from '../jobs/model/job.ts';
 import { allows } from '../jobs/model/states.ts';
@@ -99,10 +99,11 @@ async function grant(
   });
   if (granted.length === 0) throw lost();
   // A claim of this job alone is no longer needed. A claim of several jobs is kept for the others.
-  await tx.query(`delete from ${schema}.leases where id = $1 and kind = 'claim' and job_ids = array[$2::uuid]`, [
-    job.leaseId,
-    job.id,
-  ]);
+  await runQuery(
+    tx,
+    `delete from ${schema}.leases where id = :leaseId and kind = 'claim' and job_ids = array[:jobId::uuid]`,
+    { leaseId: job.leaseId, jobId: job.id },
+  );
   return insertRemoteLease(tx, schema, { leaseId, job, costUnits, ttlSeconds });
 }
 

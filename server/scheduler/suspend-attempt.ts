@@ -2,7 +2,7 @@
 // claim the job when the wait is over.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { statement, tenant } from '../database/sql.ts';
+import { runQuery, statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { finishAttemptsIn } from '../jobs/finish/finish.ts';
 import type { Outcome } from '../jobs/finish/outcome.ts';
@@ -43,15 +43,16 @@ async function suspend(tx: Queryable, schema: Schema, suspension: Suspension): P
   const { targetId } = await getSchedulerJob(tx, schema, jobId);
   // Every change of a lane locks in this order: target, lease, job.
   await lockTargets(tx, schema, targetId === null ? [] : [targetId]);
-  const ended = await tx.query(
+  const ended = await runQuery(
+    tx,
     `update ${schema}.leases set state = 'RELEASED', released_at = now()
-      where id = $1 and kind = 'remote' and state = 'ACTIVE' and expires_at > now() returning id`,
-    [leaseId],
+      where id = :leaseId and kind = 'remote' and state = 'ACTIVE' and expires_at > now() returning id`,
+    { leaseId },
   );
   if (ended.length === 0) throw leaseOver({ state: 'EXPIRED' });
   // Read under the row's lock: a stop that was requested before decides the outcome, and a later one finds a WAITING
   // job.
-  await tx.query(`select id from ${schema}.jobs where id = $1 for update`, [jobId]);
+  await runQuery(tx, `select id from ${schema}.jobs where id = :jobId for update`, { jobId });
   const job = await getSchedulerJob(tx, schema, jobId);
   const stop = outcomeOfLostLease(job, workerId, suspension.rules);
   const isStopped = job.cancelIntent !== null || (stop.kind === 'fail' && isBudgetError(stop.error));

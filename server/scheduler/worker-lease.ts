@@ -2,7 +2,7 @@
 // who held which job and how it ended. A worker acts only on its own leases; a reader of jobs may read every lease.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { statement, tenant } from '../database/sql.ts';
+import { runQuery, statement, tenant } from '../database/sql.ts';
 import { readSpentDay, saveReport } from '../jobs/attempt/report.ts';
 import { type BudgetRules, findSpent, type Spent, type Units, usageScopes } from '../jobs/model/job-budget.ts';
 import { problem } from '../kernel/errors.ts';
@@ -40,9 +40,10 @@ const leaseColumns = `l.id, l.kind, l.job_ids, l.queue, l.owner, l.cost_units, l
          l.last_heartbeat_at, l.expires_at, l.released_at, l.release_status, l.metrics, l.release_answer`;
 
 export async function findLease(db: Queryable, schema: Schema, id: string): Promise<Lease | undefined> {
-  const [row] = await db.query<LeaseRow>(
-    `select ${leaseColumns}, l.expires_at <= now() as overdue from ${schema}.leases l where l.id = $1 and l.kind = 'remote'`,
-    [id],
+  const [row] = await runQuery<LeaseRow>(
+    db,
+    `select ${leaseColumns}, l.expires_at <= now() as overdue from ${schema}.leases l where l.id = :id and l.kind = 'remote'`,
+    { id },
     'keepPlan',
   );
   return row && toLease(row);
@@ -59,15 +60,16 @@ export async function getLease(db: Queryable, schema: Schema, id: string): Promi
  * exist.
  */
 export async function readLease(db: Queryable, schema: Schema, id: string): Promise<Lease> {
-  const [row] = await db.query<LeaseRow>(
+  const [row] = await runQuery<LeaseRow>(
+    db,
     `select l.*, l.expires_at <= now() as overdue, coalesce(l.queue, j.queue) as queue,
             case l.kind when 'local' then coalesce(j.cost_units, 0) else l.cost_units end as cost_units
        from ${schema}.leases l
        left join lateral (
          select case when min(queue) = max(queue) then min(queue) end as queue, sum(cost_units)::int as cost_units
            from ${schema}.jobs where l.kind = 'local' and id = any(l.job_ids)) j on true
-      where l.id = $1 and l.kind in ('local', 'remote') and l.job_ids <> '{}'`,
-    [id],
+      where l.id = :id and l.kind in ('local', 'remote') and l.job_ids <> '{}'`,
+    { id },
   );
   if (!row) throw noSuchLease();
   return toLease(row);

@@ -2,7 +2,7 @@
 
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { statement, tenant } from '../database/sql.ts';
+import { runQuery, statement, tenant } from '../database/sql.ts';
 import { sqlState } from '../database/sql-errors.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { problem } from '../kernel/errors.ts';
@@ -87,11 +87,12 @@ export async function pauseSchedule(db: Database, schema: Schema, id: string, ac
   return db.transaction(async (tx) => {
     const schedule = await lockSchedule(tx, schema, id);
     if (schedule.pausedAt !== null) return schedule;
-    await tx.query(
+    await runQuery(
+      tx,
       `update ${schema}.schedules
-          set paused_at = now(), paused_by = $2, updated_at = now()
-        where id = $1`,
-      [id, actor],
+          set paused_at = now(), paused_by = :actor, updated_at = now()
+        where id = :id`,
+      { id, actor },
     );
     return recordChange(tx, schema, id, 'schedule.paused', actor);
   });
@@ -103,11 +104,12 @@ export async function resumeSchedule(db: Database, schema: Schema, id: string, a
     const schedule = await lockSchedule(tx, schema, id);
     if (schedule.pausedAt === null) return schedule;
     const nextAt = nextTime(schedule.cron, schedule.timezone, await databaseNow(tx));
-    await tx.query(
+    await runQuery(
+      tx,
       `update ${schema}.schedules
-          set paused_at = null, paused_by = null, next_at = $2, updated_at = now()
-        where id = $1`,
-      [id, nextAt],
+          set paused_at = null, paused_by = null, next_at = :nextAt, updated_at = now()
+        where id = :id`,
+      { id, nextAt },
     );
     return recordChange(tx, schema, id, 'schedule.resumed', actor);
   });
@@ -118,7 +120,7 @@ export async function deleteSchedule(db: Database, schema: Schema, id: string, a
   await db.transaction(async (tx) => {
     await lockSchedule(tx, schema, id);
     await recordChange(tx, schema, id, 'schedule.deleted', actor);
-    await tx.query(`delete from ${schema}.schedules where id = $1`, [id]);
+    await runQuery(tx, `delete from ${schema}.schedules where id = :id`, { id });
   });
 }
 

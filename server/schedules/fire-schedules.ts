@@ -3,7 +3,7 @@
 import { readLiveDaemons } from '../daemons/live-daemons.ts';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { statement, tenant } from '../database/sql.ts';
+import { runQuery, statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { type Enqueued, enqueueIn, type NewJob } from '../jobs/enqueue/enqueue.ts';
@@ -56,16 +56,17 @@ interface DueSchedule extends Schedule {
 }
 
 async function pickDue(tx: Queryable, schema: Schema, failed: string[]): Promise<DueSchedule | undefined> {
-  const rows = await tx.query<DueSchedule>(
+  const rows = await runQuery<DueSchedule>(
+    tx,
     `select ${scheduleColumns}, now() as now
        from ${schema}.schedules
       where paused_at is null
         and next_at <= now()
-        and id <> all($1::uuid[])
+        and id <> all(:failedIds::uuid[])
       order by next_at
       limit 1
         for update skip locked`,
-    [failed],
+    { failedIds: failed },
   );
   return rows[0];
 }
@@ -157,11 +158,12 @@ export async function runScheduleNow(
     await firing.queueLimit.admit(tenant, [newJob], tx);
     const [enqueued] = await enqueueIn(tx, tenant.schema, [{ ...newJob, clientRequestId }], actor);
     if (enqueued === undefined) throw new Error('nothing was enqueued');
-    await tx.query(
+    await runQuery(
+      tx,
       `update ${tenant.schema}.schedules
-          set last_fired_at = now(), last_job_id = $2, updated_at = now()
-        where id = $1`,
-      [id, enqueued.job.id],
+          set last_fired_at = now(), last_job_id = :jobId, updated_at = now()
+        where id = :scheduleId`,
+      { scheduleId: id, jobId: enqueued.job.id },
     );
     await recordEvent(tx, tenant.schema, {
       type: 'schedule.fired',

@@ -2,6 +2,7 @@
 // schedules that could not enqueue, and disabled webhook URLs.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { runQuery } from '../database/sql.ts';
 import type { Event } from '../events/log/event.ts';
 import { readLog } from '../events/log/read-log.ts';
 import type { Job, JobError } from '../jobs/model/job.ts';
@@ -45,25 +46,27 @@ export async function countHolds(db: Queryable, schema: Schema): Promise<{ pause
 
 /** The number of jobs that wait behind these targets. */
 export async function readWaitingBehind(db: Queryable, schema: Schema, targetIds: readonly string[]) {
-  const rows = await db.query<{ id: string; waiting: number; oldest: string | null }>(
-    `select t.id, w.waiting, w.oldest from unnest($1::text[]) as t(id) cross join lateral (
+  const rows = await runQuery<{ id: string; waiting: number; oldest: string | null }>(
+    db,
+    `select t.id, w.waiting, w.oldest from unnest(:targetIds::text[]) as t(id) cross join lateral (
        select count(*)::int as waiting, min(created_at) as oldest from (
-         select created_at from ${schema}.jobs where target_id = t.id and lane_rank is not null limit $2) c) w`,
-    [targetIds, waitingCap + 1],
+         select created_at from ${schema}.jobs where target_id = t.id and lane_rank is not null limit :maxWaiting) c) w`,
+    { targetIds, maxWaiting: waitingCap + 1 },
   );
   return new Map(rows.map((row) => [row.id, row]));
 }
 
 export async function readFailingTypes(db: Queryable, schema: Schema): Promise<FailingType[]> {
-  return db.query<FailingType>(
+  return runQuery<FailingType>(
+    db,
     `with failed as (
-       select id, type, held_since, error from ${schema}.jobs where status = 'ERROR' order by id desc limit $1),
+       select id, type, held_since, error from ${schema}.jobs where status = 'ERROR' order by id desc limit :maxGrouped),
      grouped as (
        select type, count(*)::int as count, (array_agg(id order by held_since desc))[1] as last_job_id
-         from failed group by type order by count(*) desc limit $2)
+         from failed group by type order by count(*) desc limit :shownTypes)
      select g.type, g.count, g.last_job_id, f.held_since as last_at, f.error - 'stack' - 'cause' - 'errors' as error
        from grouped g join failed f on f.id = g.last_job_id order by g.count desc, g.type`,
-    [maxGrouped, shownTypes],
+    { maxGrouped, shownTypes },
   );
 }
 
@@ -155,10 +158,11 @@ const maxMinutes = 20;
 
 /** Lists those of the last 24 hours, newest first. */
 export async function readZombies(db: Queryable, schema: Schema, limit: number): Promise<Zombie[]> {
-  const minutes = await db.query<{ minute: string; ending: string }>(
+  const minutes = await runQuery<{ minute: string; ending: string }>(
+    db,
     `select minute, minute + interval '1 minute' as ending from ${schema}.stat_minutes
-      where queue = $1 and minute > now() - interval '24 hours' and leases_expired > 0 order by minute desc limit $2`,
-    [allQueues, maxMinutes],
+      where queue = :queue and minute > now() - interval '24 hours' and leases_expired > 0 order by minute desc limit :maxMinutes`,
+    { queue: allQueues, maxMinutes },
   );
   const zombies: Zombie[] = [];
   for (const { minute, ending } of minutes) {

@@ -3,7 +3,7 @@
 import { listDaemons } from '../daemons/live-daemons.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { statement, tenant } from '../database/sql.ts';
+import { runQuery, statement, tenant } from '../database/sql.ts';
 
 export interface TenantWorker {
   id: string;
@@ -33,12 +33,13 @@ const maxLeases = 2000;
 const maxDrainingJobs = 100;
 
 export async function readTenantWorkers(db: Queryable, schema: Schema): Promise<TenantWorker[]> {
-  const rows = await db.query<{ owner: string; remote: boolean; running: number; heartbeat: string }>(
+  const rows = await runQuery<{ owner: string; remote: boolean; running: number; heartbeat: string }>(
+    db,
     `select owner, bool_or(kind <> 'local') as remote, sum(cardinality(job_ids))::int as running,
             max(last_heartbeat_at) as heartbeat
-       from (select owner, kind, job_ids, last_heartbeat_at from ${schema}.leases where state = 'ACTIVE' limit $1) l
+       from (select owner, kind, job_ids, last_heartbeat_at from ${schema}.leases where state = 'ACTIVE' limit :maxLeases) l
       group by owner order by owner`,
-    [maxLeases],
+    { maxLeases },
   );
   const daemons = new Map((await listDaemons(db)).map((daemon) => [daemon.id, daemon]));
   return Promise.all(

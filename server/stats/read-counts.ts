@@ -1,7 +1,7 @@
 // Current counts of a tenant or queue, from the roll-ups: a few rows, however many jobs there are.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { statement, tenant } from '../database/sql.ts';
+import { runQuery, statement, tenant } from '../database/sql.ts';
 import { type Status, statuses, unstartedStatuses } from '../jobs/model/states.ts';
 
 /**
@@ -21,10 +21,11 @@ export interface StatsSnapshot {
 /** Current counts, and failures and lost leases of the last day. The capacity is added by the scheduler's API. */
 export async function readSnapshot(db: Queryable, schema: Schema, queue = allQueues): Promise<StatsSnapshot> {
   const counts = await readCounts(db, schema, queue);
-  const [day] = await db.query<{ failed: number; expired: number }>(
+  const [day] = await runQuery<{ failed: number; expired: number }>(
+    db,
     `select coalesce(sum(failed), 0)::float8 as failed, coalesce(sum(leases_expired), 0)::float8 as expired
-       from ${schema}.stat_minutes where queue = $1 and minute > now() - interval '24 hours'`,
-    [queue],
+       from ${schema}.stat_minutes where queue = :queue and minute > now() - interval '24 hours'`,
+    { queue },
   );
   return {
     jobs: { queued: sumCounts(counts, unstartedStatuses), running: counts.RUNNING, failed_last_24h: day?.failed ?? 0 },
@@ -35,9 +36,10 @@ export async function readSnapshot(db: Queryable, schema: Schema, queue = allQue
 
 /** Jobs in each status. */
 export async function readCounts(db: Queryable, schema: Schema, queue = allQueues): Promise<StatusCounts> {
-  const [row] = await db.query<{ deltas: Record<string, number> }>(
-    `select deltas from ${schema}.stat_minutes where queue = $1 and minute = '${currentCountsKey}'`,
-    [queue],
+  const [row] = await runQuery<{ deltas: Record<string, number> }>(
+    db,
+    `select deltas from ${schema}.stat_minutes where queue = :queue and minute = '${currentCountsKey}'`,
+    { queue },
   );
   return toCounts(row?.deltas ?? {});
 }
@@ -53,9 +55,10 @@ export async function readQueueCounts(
   schema: Schema,
   options: { after?: string; limit: number },
 ): Promise<QueueCounts[]> {
-  const rows = await db.query<{ queue: string; deltas: Record<string, number> }>(
-    `select queue, deltas from ${schema}.stat_minutes where queue > $1 and minute = '${currentCountsKey}' order by queue limit $2`,
-    [options.after ?? allQueues, options.limit],
+  const rows = await runQuery<{ queue: string; deltas: Record<string, number> }>(
+    db,
+    `select queue, deltas from ${schema}.stat_minutes where queue > :after and minute = '${currentCountsKey}' order by queue limit :limit`,
+    { after: options.after ?? allQueues, limit: options.limit },
   );
   return rows.map((row) => ({ queue: row.queue, counts: toCounts(row.deltas) }));
 }

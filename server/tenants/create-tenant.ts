@@ -5,7 +5,7 @@
 import type { Database, Queryable } from '../database/database.ts';
 import { controlSchema, isSlug, slugRule, tenantSchemaName } from '../database/identifiers.ts';
 import { MigrationError, migrateTenant } from '../database/migrations/migrate.ts';
-import { statement } from '../database/sql.ts';
+import { runQuery, statement } from '../database/sql.ts';
 import { sqlState } from '../database/sql-errors.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields, parseFields } from '../kernel/fields.ts';
@@ -51,9 +51,10 @@ async function reserve(db: Database, slug: string, settings: TenantSettings): Pr
   const existing = await findTenant(db, slug);
   if (existing) return unfinished(existing);
   const schemaName = tenantSchemaName(slug);
-  const [found] = await db.query<{ taken: boolean }>(
-    'select exists (select from pg_namespace where nspname = $1) as taken',
-    [schemaName],
+  const [found] = await runQuery<{ taken: boolean }>(
+    db,
+    `select exists (select from pg_namespace where nspname = :schemaName) as taken`,
+    { schemaName },
   );
   if (found?.taken) {
     // A concurrent call may have created it between the two reads.
@@ -95,10 +96,11 @@ async function createSchema(db: Database, tenant: Tenant): Promise<void> {
 
 async function activate(db: Database, tenant: Tenant, settings: TenantSettings): Promise<CreatedTenant> {
   return db.transaction(async (tx: Queryable) => {
-    const [row] = await tx.query<TenantRow>(
-      `update ${controlSchema}.tenants set status = 'ACTIVE', settings = $2, updated_at = now()
-        where id = $1 and status = 'PROVISIONING' returning ${tenantColumns}`,
-      [tenant.id, JSON.stringify(settings)],
+    const [row] = await runQuery<TenantRow>(
+      tx,
+      `update ${controlSchema}.tenants set status = 'ACTIVE', settings = :settings, updated_at = now()
+        where id = :id and status = 'PROVISIONING' returning ${tenantColumns}`,
+      { id: tenant.id, settings: JSON.stringify(settings) },
     );
     if (!row) throw exists(tenant.slug);
     const key = await createApiKey(tx, { tenantId: tenant.id, name: 'first key', scopes: [...scopes] });

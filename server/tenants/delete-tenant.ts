@@ -6,6 +6,7 @@ import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
 import type { Database, Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
+import { runQuery } from '../database/sql.ts';
 import { isRetryable, sqlState } from '../database/sql-errors.ts';
 import { problem } from '../kernel/errors.ts';
 import { type Tenant, type TenantRow, type TenantStatus, tenantColumns, toTenant } from './tenant.ts';
@@ -20,9 +21,10 @@ const maxCounted = 10_000;
 /** The first step. A second request replaces the token of the first. */
 export async function requestTenantDeletion(db: Queryable, slug: string): Promise<{ tenant: Tenant; confirm: string }> {
   const confirm = randomBytes(16).toString('hex');
-  const [row] = await db.query<TenantRow>(
-    `update ${controlSchema}.tenants set delete_token = $2 where slug = $1 returning ${tenantColumns}`,
-    [slug, confirm],
+  const [row] = await runQuery<TenantRow>(
+    db,
+    `update ${controlSchema}.tenants set delete_token = :deleteToken where slug = :slug returning ${tenantColumns}`,
+    { slug, deleteToken: confirm },
   );
   if (!row) throw noTenant(slug);
   return { tenant: toTenant(row), confirm };
@@ -48,9 +50,10 @@ export async function deleteTenant(
 async function markDeleting(db: Database, slug: string, options: { confirm: string; force?: boolean | undefined }) {
   return db.transaction(async (tx) => {
     const tenant = await lockTenant(tx, slug);
-    const [row] = await tx.query<{ delete_token: string | null }>(
-      `select delete_token from ${controlSchema}.tenants where id = $1`,
-      [tenant.id],
+    const [row] = await runQuery<{ delete_token: string | null }>(
+      tx,
+      `select delete_token from ${controlSchema}.tenants where id = :id`,
+      { id: tenant.id },
     );
     if (!sameToken(row?.delete_token ?? null, options.confirm)) {
       throw problem('CONFLICT', 'The confirmation token is not the one of the last request to delete this tenant.', {
@@ -59,9 +62,9 @@ async function markDeleting(db: Database, slug: string, options: { confirm: stri
     }
     // Checked before the status changes, because the usual refusal must not interrupt any daemon.
     if (!options.force) refuseIfRunning(await countRunning(tx, tenant));
-    await tx.query(`update ${controlSchema}.tenants set status = 'DELETING', updated_at = now() where id = $1`, [
-      tenant.id,
-    ]);
+    await runQuery(tx, `update ${controlSchema}.tenants set status = 'DELETING', updated_at = now() where id = :id`, {
+      id: tenant.id,
+    });
     await announceTenants(tx);
     return { tenant, before: tenant.status };
   });
@@ -91,26 +94,25 @@ async function dropOnce(db: Database, tenant: Tenant, force: boolean): Promise<v
       if (!force) refuseIfRunning(await countRunning(tx, tenant));
       await tx.query(`drop schema ${tenant.schema} cascade`);
     }
-    await tx.query(`delete from ${controlSchema}.tenants where id = $1`, [tenant.id]);
+    await runQuery(tx, `delete from ${controlSchema}.tenants where id = :id`, { id: tenant.id });
     await announceTenants(tx);
   });
 }
 
 async function restore(db: Queryable, tenant: Tenant, before: TenantStatus): Promise<void> {
   // If this fails too, the tenant stays DELETING: deleting it again or activating it both work.
-  await db
-    .query(
-      `update ${controlSchema}.tenants set status = $2, updated_at = now() where id = $1 and status = 'DELETING'`,
-      [tenant.id, before],
-    )
-    .catch(() => {});
+  await runQuery(
+    db,
+    `update ${controlSchema}.tenants set status = :status, updated_at = now() where id = :id and status = 'DELETING'`,
+    { id: tenant.id, status: before },
+  ).catch(() => {});
 }
 
 /** An unfinished creation may have left no schema, or a schema of the same name may belong to another program. */
 async function isOurs(db: Queryable, tenant: Tenant): Promise<boolean> {
-  const [found] = await db.query<{ ours: boolean }>('select to_regclass($1) is not null as ours', [
-    `${tenant.schema}.migrations`,
-  ]);
+  const [found] = await runQuery<{ ours: boolean }>(db, `select to_regclass(:migrationsTable) is not null as ours`, {
+    migrationsTable: `${tenant.schema}.migrations`,
+  });
   return found?.ours ?? false;
 }
 

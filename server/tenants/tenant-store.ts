@@ -5,8 +5,8 @@ import type { Database, Queryable } from '../database/database.ts';
 import { build, defineRead } from '../database/drizzle.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { controlSchema } from '../database/identifiers.ts';
-import { tenantsChanged, wakeChannel } from '../database/notifications.ts';
-import { statement } from '../database/sql.ts';
+import { sendNotification, tenantsChanged } from '../database/notifications.ts';
+import { runQuery, statement } from '../database/sql.ts';
 import { tenants } from '../database/tables/control.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields, parseFields } from '../kernel/fields.ts';
@@ -140,9 +140,10 @@ export async function updateTenantSettings(db: Database, slug: string, patch: un
       throw problem('CONFLICT', `The tenant ${slug} is ${tenant.status}.`, { status: tenant.status });
     }
     const settings = parseFields(tenantSettings, mergePatch(tenant.settings, patch), 'settings');
-    const [changed] = await tx.query<TenantRow>(
-      `update ${controlSchema}.tenants set settings = $2, updated_at = now() where id = $1 returning ${tenantColumns}`,
-      [tenant.id, JSON.stringify(settings)],
+    const [changed] = await runQuery<TenantRow>(
+      tx,
+      `update ${controlSchema}.tenants set settings = :settings, updated_at = now() where id = :id returning ${tenantColumns}`,
+      { id: tenant.id, settings: JSON.stringify(settings) },
     );
     await mirrorCapacities(tx, tenant.schema, settings);
     await announceTenants(tx);
@@ -167,7 +168,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
 
 /** Notifies every daemon that tenants changed. A hint: the registry's refresh interval finds the change too. */
 export async function announceTenants(db: Queryable): Promise<void> {
-  await db.query('select pg_notify($1, $2)', [wakeChannel, `-:${tenantsChanged}`]).catch(() => {});
+  await sendNotification(db, `-:${tenantsChanged}`).catch(() => {});
 }
 
 export function noTenant(slug: string) {
@@ -188,12 +189,13 @@ export async function mirrorCapacities(tx: Queryable, schema: Schema, settings: 
   if (settings.capacity_units !== undefined) totals.set('', settings.capacity_units);
   // Locked in one order everywhere, so that concurrent changes do not deadlock.
   const queues = [...totals.keys()].sort();
-  await tx.query(`delete from ${schema}.capacities where not (queue = any($1::text[]))`, [queues]);
+  await runQuery(tx, `delete from ${schema}.capacities where not (queue = any(:queues::text[]))`, { queues });
   if (queues.length === 0) return;
-  await tx.query(
+  await runQuery(
+    tx,
     `insert into ${schema}.capacities (queue, total_units)
-     select queue, total_units from unnest($1::text[], $2::int[]) as given (queue, total_units)
+     select queue, total_units from unnest(:queues::text[], :totals::int[]) as given (queue, total_units)
      on conflict (queue) do update set total_units = excluded.total_units`,
-    [queues, queues.map((queue) => totals.get(queue))],
+    { queues, totals: queues.map((queue) => totals.get(queue)) },
   );
 }

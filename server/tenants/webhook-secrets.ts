@@ -4,7 +4,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
-import { statement } from '../database/sql.ts';
+import { runQuery, statement } from '../database/sql.ts';
 import { announceTenants } from './tenant-store.ts';
 
 // The new secret and the previous one.
@@ -12,14 +12,16 @@ const maxSecrets = 2;
 
 /** Returns the secrets, newest first. Creates the first one if there is none. */
 export async function ensureWebhookSecrets(db: Queryable, tenantId: string): Promise<string[]> {
-  await db.query(
-    `update ${controlSchema}.tenants set webhook_secrets = array[$2::text], updated_at = now()
-      where id = $1 and cardinality(webhook_secrets) = 0`,
-    [tenantId, newWebhookSecret()],
+  await runQuery(
+    db,
+    `update ${controlSchema}.tenants set webhook_secrets = array[:secret::text], updated_at = now()
+      where id = :tenantId and cardinality(webhook_secrets) = 0`,
+    { tenantId, secret: newWebhookSecret() },
   );
-  const [row] = await db.query<{ webhook_secrets: string[] }>(
-    `select webhook_secrets from ${controlSchema}.tenants where id = $1`,
-    [tenantId],
+  const [row] = await runQuery<{ webhook_secrets: string[] }>(
+    db,
+    `select webhook_secrets from ${controlSchema}.tenants where id = :tenantId`,
+    { tenantId },
   );
   return row?.webhook_secrets ?? [];
 }

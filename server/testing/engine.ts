@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { Daemon } from '../daemon/daemon.ts';
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { runQuery } from '../database/sql.ts';
 import { startEmbeddedPostgres } from '../embedded-postgres/start.ts';
 import { cancelJob, pauseJob } from '../jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../jobs/actions/resume.ts';
@@ -212,25 +213,29 @@ async function sendEvent(db: Database, schema: Schema, event: SentEvent): Promis
 
 /** Moves the due times of all jobs, and the ends of their waits, closer by this much. */
 async function moveTime(db: Database, schema: Schema, ms: number): Promise<void> {
-  const earlier = `$1::float8 * interval '1 millisecond'`;
+  const earlier = `:ms::float8 * interval '1 millisecond'`;
   await db.transaction(async (tx) => {
-    await tx.query(`update ${schema}.phases set waits_until = waits_until - ${earlier} where waits_until is not null`, [
-      ms,
-    ]);
-    await tx.query(
+    await runQuery(
+      tx,
+      `update ${schema}.phases set waits_until = waits_until - ${earlier} where waits_until is not null`,
+      { ms },
+    );
+    await runQuery(
+      tx,
       `update ${schema}.questions
           set expires_at = expires_at - ${earlier},
               escalate_at = escalate_at - ${earlier},
               remind_at = array(select r - ${earlier} from unnest(remind_at) as u(r))
         where status = 'open'`,
-      [ms],
+      { ms },
     );
-    await tx.query(
+    await runQuery(
+      tx,
       `update ${schema}.jobs
           set run_at = run_at - ${earlier}
         where status in ('PENDING', 'WAITING')
           and run_at < timestamptz '${never}'`,
-      [ms],
+      { ms },
     );
   });
   while ((await queueDueJobs(db, schema, 'test')) > 0);

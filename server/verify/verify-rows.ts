@@ -4,7 +4,7 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { withoutInvalidRows } from '../database/invalid-rows.ts';
 import { presentEpoch } from '../database/log-epoch.ts';
-import { statement, tenant } from '../database/sql.ts';
+import { runQuery, statement, tenant } from '../database/sql.ts';
 import { eventKey, fromKey } from '../events/log/event.ts';
 import { hasRead, isVisible, type Position, parseSnapshot } from '../events/log/position.ts';
 import { currentSnapshot, epochOf } from '../events/log/transaction-ids.ts';
@@ -144,9 +144,10 @@ export class SealedKeys {
     const keys = new Set<string>();
     for (const span of this.#spans) {
       if (span.highest < lowest || span.lowest > highest) continue;
-      const rows = await tx.query<{ event_keys: string[] }>(
-        `select event_keys from ${schema}.event_seals where number between $1 and $2`,
-        [span.first, span.last],
+      const rows = await runQuery<{ event_keys: string[] }>(
+        tx,
+        `select event_keys from ${schema}.event_seals where number between :first and :last`,
+        { first: span.first, last: span.last },
       );
       for (const row of rows) for (const key of row.event_keys) keys.add(key);
     }

@@ -2,6 +2,7 @@
 // one before it ended, and no row was inserted later. Reads in batches within the caller's transaction.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { runQuery } from '../database/sql.ts';
 import { eventKey, fromKey } from '../events/log/event.ts';
 import { continues, hasRead, parsePosition } from '../events/log/position.ts';
 import { type HashVersion, hashVersion, isHashVersion } from '../events/seals/job-hash.ts';
@@ -112,11 +113,12 @@ interface Chain {
 }
 
 function readSeals(tx: Queryable, schema: Schema, after: string): Promise<SealRow[]> {
-  return tx.query<SealRow>(
+  return runQuery<SealRow>(
+    tx,
     `select number, kind, snapshot, event_keys, event_hashes, job_hashes, record, previous_hash, hash,
             ${microseconds('sealed_at')} as sealed_at, pruned_at is not null as pruned, ${microseconds('now()')} as now
-       from ${schema}.event_seals where number > $1 order by number limit $2`,
-    [after, sealsAtOnce],
+       from ${schema}.event_seals where number > :after order by number limit :limit`,
+    { after, limit: sealsAtOnce },
   );
 }
 
@@ -249,9 +251,10 @@ async function verifyContent(chain: Chain, row: SealRow, version: HashVersion, w
 /** Compares the chain with the end that the follower has stored and with the anchor, and finds events after the last seal. */
 async function verifyEnd(chain: Chain): Promise<void> {
   const { tx, schema, violations, report, anchor, until } = chain;
-  const [follower] = await tx.query<{ snapshot: string; state: ChainEnd | null }>(
-    `select snapshot, state from ${schema}.followers where name = $1`,
-    [sealsFollower],
+  const [follower] = await runQuery<{ snapshot: string; state: ChainEnd | null }>(
+    tx,
+    `select snapshot, state from ${schema}.followers where name = :name`,
+    { name: sealsFollower },
   );
   const last = report.end?.number ?? '0';
   const missing = (seal: string, detail: string) => violations.add({ kind: 'seal_missing', seal, detail });

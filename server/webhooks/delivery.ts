@@ -3,6 +3,7 @@ import { and, asc, desc, eq, gte, lt } from 'drizzle-orm';
 import type { Queryable } from '../database/database.ts';
 import { build, columnList, columnsOf, defineRead, type RowOf } from '../database/drizzle.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { runQuery } from '../database/sql.ts';
 import { webhookDeliveries } from '../database/tables/tenant-log.ts';
 import { normalizeUrl } from '../kernel/fields.ts';
 import { firstUuid, lastUuid } from '../kernel/limits.ts';
@@ -117,30 +118,32 @@ export async function listDeliveries(
 
 /** Sends the delivery again, with all its attempts, whatever its state. Returns undefined if it does not exist. */
 export async function resendDelivery(db: Queryable, schema: Schema, id: string): Promise<Delivery | undefined> {
-  const rows = await db.query<Delivery>(
+  const rows = await runQuery<Delivery>(
+    db,
     `update ${schema}.webhook_deliveries
         set state = 'pending',
             attempts = 0,
             next_at = now(),
             locked_until = null,
             finished_at = null
-      where id = $1
+      where id = :id
      returning ${deliveryColumns}`,
-    [id],
+    { id },
   );
   return rows[0];
 }
 
 /** Sends new events to the URL again. Deliveries that were disabled become failed ones, which can be resent. */
 export async function enableAddress(db: Queryable, schema: Schema, url: string): Promise<number> {
-  const rows = await db.query(
+  const rows = await runQuery(
+    db,
     `update ${schema}.webhook_deliveries
         set state = 'failed'
       where state = 'disabled'
-        and url = any($1::text[])
+        and url = any(:urls::text[])
      returning id`,
     // Deliveries of an older version have the URL as the client wrote it.
-    [[url, normalizeUrl(url)]],
+    { urls: [url, normalizeUrl(url)] },
   );
   return rows.length;
 }

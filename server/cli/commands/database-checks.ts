@@ -7,6 +7,7 @@ import { controlSchema } from '../../database/identifiers.ts';
 import { schemasInStep } from '../../database/migrations/migrate.ts';
 import { migrationsDirectory, readMigrations } from '../../database/migrations/migration-files.ts';
 import { clientOf, Servers } from '../../database/servers/servers.ts';
+import { runQuery } from '../../database/sql.ts';
 import { explainDatabaseError } from '../../database/sql-errors.ts';
 import type { Config } from '../../kernel/config.ts';
 import { errorMessage } from '../../kernel/errors.ts';
@@ -102,9 +103,9 @@ async function checkClock(db: Database): Promise<Check[]> {
 
 async function checkMigrations(db: Database): Promise<Check[]> {
   const run = 'Run `leasehold migrate`, or start a daemon of this version.';
-  const [control] = await db.query<{ exists: boolean }>(`select to_regnamespace($1) is not null as exists`, [
-    controlSchema,
-  ]);
+  const [control] = await runQuery<{ exists: boolean }>(db, `select to_regnamespace(:schema) is not null as exists`, {
+    schema: controlSchema,
+  });
   if (!control?.exists) return [{ name: 'migrations', state: 'failed', found: 'the database is empty', advice: run }];
   const applied = await db.query<{ name: string }>(`select name from ${controlSchema}.migrations`);
   const files = await readMigrations(migrationsDirectory('control'));
@@ -126,14 +127,15 @@ async function checkRights(db: Database): Promise<Check[]> {
   const [row] = await db.query<{ role: string; may_create: boolean }>(
     `select current_user as role, has_database_privilege(current_database(), 'create') as may_create`,
   );
-  const denied = await db.query<{ name: string }>(
+  const denied = await runQuery<{ name: string }>(
+    db,
     `select n.nspname as name from pg_namespace as n
-      where (n.oid = to_regnamespace($1) or n.nspname like 'tenant\\_%')
+      where (n.oid = to_regnamespace(:schema) or n.nspname like 'tenant\\_%')
         and (not has_schema_privilege(n.oid, 'usage')
           or exists (select 1 from pg_class as c where c.relnamespace = n.oid and c.relkind = 'r'
                         and not has_table_privilege(c.oid, 'select, insert, update, delete')))
       order by 1 limit 5`,
-    [controlSchema],
+    { schema: controlSchema },
   );
   const checks: Check[] = [];
   if (denied.length > 0) {

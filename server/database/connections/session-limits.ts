@@ -1,6 +1,7 @@
 // Session limits that the server enforces, so that a client that is frozen, blocked or gone cannot keep locks. Behind a
 // pooler in transaction mode, settings may last for a transaction only, so each BEGIN sends the limits.
 import type pg from 'pg';
+import { bindParameters } from '../sql.ts';
 
 export interface SessionLimits {
   /** A statement that takes longer is canceled. */
@@ -36,9 +37,21 @@ export const keepAliveAfterMs = 10_000;
 const tcpUserTimeoutMs = 10_000;
 const keepalive = { tcp_keepalives_idle: '10', tcp_keepalives_interval: '3', tcp_keepalives_count: '3' };
 
+// Behind a pooler the server process is another one than the client's, and its settings would reach other clients.
+const openStatement = `
+  select pid = :processId as direct,
+         exists (select 1 from pg_extension where extname = 'citus') as sharded,
+         extract(epoch from clock_timestamp())::float8 * 1000 as now_ms,
+         case when pid = :processId
+              then (select count(set_config(name, value, false))
+                      from unnest(:names::text[], :settings::text[]) as s(name, value)) end,
+         case when pid = :processId and version() ~* 'linux'
+              then set_config('tcp_user_timeout', :tcpUserTimeoutMs, false) end
+    from (select pg_backend_pid() as pid) as p`;
+
 /** Sets the limits of a direct connection and reads the facts of its session, in one statement. */
 export async function openSession(client: pg.ClientBase, limits: SessionLimits): Promise<SessionFacts> {
-  const { processID } = client as unknown as { processID: number };
+  const { processID: processId } = client as unknown as { processID: number };
   const settings: Record<string, string> = {
     // Only parsing is saved. A kept plan would still scan a table that was small when the plan was made, and could try
     // the locks of lanes before it checks whether their jobs match.
@@ -50,12 +63,12 @@ export async function openSession(client: pg.ClientBase, limits: SessionLimits):
   };
   const sentAt = performance.now();
   const { rows } = await client.query<{ direct: boolean; sharded: boolean; now_ms: number }>(
-    `select pid = $1 as direct, exists (select 1 from pg_extension where extname = 'citus') as sharded,
-            extract(epoch from clock_timestamp())::float8 * 1000 as now_ms,
-            case when pid = $1 then (select count(set_config(name, value, false)) from unnest($2::text[], $3::text[]) as s(name, value)) end,
-            case when pid = $1 and version() ~* 'linux' then set_config('tcp_user_timeout', $4, false) end
-       from (select pg_backend_pid() as pid) as p`,
-    [processID, Object.keys(settings), Object.values(settings), String(tcpUserTimeoutMs)],
+    bindParameters(openStatement, {
+      processId,
+      names: Object.keys(settings),
+      settings: Object.values(settings),
+      tcpUserTimeoutMs: String(tcpUserTimeoutMs),
+    }),
   );
   const answeredAt = performance.now();
   const [row] = rows;

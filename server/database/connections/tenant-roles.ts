@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import type pg from 'pg';
 import type { Logger } from '../../kernel/logger.ts';
 import { controlSchema, type Schema } from '../identifiers.ts';
+import { type Queryable, runQuery } from '../sql.ts';
 import { isConnectionError, isTransient, sqlState, transactionFailed } from '../sql-errors.ts';
 
 /** The role with which the connection was opened. */
@@ -132,10 +133,6 @@ export class TenantRoles {
 // A database role for each tenant: no login, and rights only on the rows of its own schema. A statement that runs as
 // this role cannot reach another tenant, whatever schema its text names.
 
-interface Queryable {
-  query<R extends object>(text: string, values?: unknown[]): Promise<R[]>;
-}
-
 /** The database access that roles need, with the rights of its connections. */
 export interface RoleDatabase extends Queryable {
   readonly sharded: boolean;
@@ -165,7 +162,8 @@ interface RoleFacts {
 
 /** Returns undefined if there is no such schema. */
 async function readTenantRole(db: Queryable, schema: Schema, role: string): Promise<RoleFacts | undefined> {
-  const [facts] = await db.query<RoleFacts>(
+  const [facts] = await runQuery<RoleFacts>(
+    db,
     `select r.oid is not null as exists,
             coalesce(case when current_setting('server_version_num')::int >= 160000 then pg_has_role(r.oid, 'SET')
                           else pg_has_role(r.oid, 'MEMBER') end, false) as usable,
@@ -176,9 +174,9 @@ async function readTenantRole(db: Queryable, schema: Schema, role: string): Prom
                           and has_table_privilege(r.oid, c.oid, 'update') and has_table_privilege(r.oid, c.oid, 'delete'))
             ) as granted
        from pg_catalog.pg_namespace as n
-       left join pg_catalog.pg_roles as r on r.rolname = $2
-      where n.nspname = $1`,
-    [bare(schema), role],
+       left join pg_catalog.pg_roles as r on r.rolname = :role
+      where n.nspname = :schema`,
+    { schema: bare(schema), role },
   );
   return facts;
 }
@@ -190,7 +188,9 @@ async function readTenantRole(db: Queryable, schema: Schema, role: string): Prom
 async function createTenantRole(db: RoleDatabase, schema: Schema, name: string): Promise<void> {
   const role = quoteRole(name);
   await db.transaction(async (tx) => {
-    await tx.query('select pg_advisory_xact_lock(hashtextextended($1, 0))', [`leasehold:role:${name}`]);
+    await runQuery(tx, `select pg_advisory_xact_lock(hashtextextended(:lockName, 0))`, {
+      lockName: `leasehold:role:${name}`,
+    });
     const facts = await readTenantRole(tx, schema, name);
     if (facts === undefined) return;
     if (!facts.exists) await tx.query(`create role ${role} nologin`);
@@ -215,16 +215,17 @@ async function createTenantRole(db: RoleDatabase, schema: Schema, name: string):
  * migrates.
  */
 async function readersAndWriters(tx: Queryable, schema: Schema, name: string): Promise<string[]> {
-  const rows = await tx.query<{ member: string }>(
+  const rows = await runQuery<{ member: string }>(
+    tx,
     `select distinct quote_ident(r.rolname) as member
        from pg_catalog.pg_class as c
        join pg_catalog.pg_namespace as n on n.oid = c.relnamespace,
             aclexplode(c.relacl) as a
        join pg_catalog.pg_roles as r on r.oid = a.grantee
-      where n.nspname = $1 and c.relname = 'jobs' and r.rolname not in ($2, current_user) and not r.rolsuper
+      where n.nspname = :schema and c.relname = 'jobs' and r.rolname not in (:role, current_user) and not r.rolsuper
         and not exists (select from unnest(array['select', 'insert', 'update', 'delete']) as p
                          where not has_table_privilege(r.oid, c.oid, p))`,
-    [bare(schema), name],
+    { schema: bare(schema), role: name },
   );
   return rows.map(({ member }) => member);
 }

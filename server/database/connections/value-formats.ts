@@ -53,7 +53,7 @@ const digits = new Uint8Array(128).fill(noDigit);
 for (const digit of '0123456789abcdefABCDEF') digits[digit.charCodeAt(0)] = Number.parseInt(digit, 16);
 
 /**
- * Encodes a `$1::uuid[]` parameter in binary: parsing a thousand ids as text costs the server more than finding their
+ * Encodes a `uuid[]` parameter in binary: parsing a thousand ids as text costs the server more than finding their
  * rows.
  */
 export function encodeUuids(ids: readonly string[]): Buffer {

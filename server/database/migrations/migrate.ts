@@ -4,6 +4,7 @@
 import type { Logger } from '../../kernel/logger.ts';
 import type { Database, Queryable } from '../database.ts';
 import { controlSchema, quoteSchema, type Schema } from '../identifiers.ts';
+import { runQuery } from '../sql.ts';
 import { sqlState } from '../sql-errors.ts';
 import {
   isRefusedByCitus,
@@ -126,16 +127,19 @@ async function createWhole(db: Database, schema: Schema, files: Migration[]): Pr
     }
     const names = files.map((file) => file.name);
     const hashes = files.map((file) => file.hash);
-    await tx.query(
-      `insert into ${schema}.migrations (name, hash) select name, hash from unnest($1::text[], $2::text[]) as f(name, hash)`,
-      [names, hashes],
+    await runQuery(
+      tx,
+      `insert into ${schema}.migrations (name, hash) select name, hash from unnest(:names::text[], :hashes::text[]) as f(name, hash)`,
+      { names, hashes },
     );
     return true;
   }, whole);
 }
 
 async function lockMigrations(tx: Queryable, schema: Schema): Promise<void> {
-  await tx.query('select pg_advisory_xact_lock(hashtextextended($1, 0))', [`leasehold:migrate:${bare(schema)}`]);
+  await runQuery(tx, `select pg_advisory_xact_lock(hashtextextended(:lockName, 0))`, {
+    lockName: `leasehold:migrate:${bare(schema)}`,
+  });
   // Citus must not forward this setting to its nodes; plain Postgres accepts it as a custom one.
   await tx.query("set local citus.propagate_set_commands = 'local'");
   await tx.query(`set local lock_timeout = '${ddlLockTimeoutMs}ms'`);
@@ -152,7 +156,10 @@ async function applyOne(db: Database, schema: Schema, files: Migration[], file: 
     if (!pendingOf(schema, files, journal).includes(file)) return false;
     if (journal === undefined) await createSchema(tx, schema);
     for (const statement of statementsOf(db, file, schema)) await runStatement(tx, file, statement);
-    await tx.query(`insert into ${schema}.migrations (name, hash) values ($1, $2)`, [file.name, file.hash]);
+    await runQuery(tx, `insert into ${schema}.migrations (name, hash) values (:name, :hash)`, {
+      name: file.name,
+      hash: file.hash,
+    });
     return true;
   }, whole);
 }
@@ -191,10 +198,11 @@ type Journal = Map<string, string>;
  */
 async function readJournal(db: Queryable, schema: Schema): Promise<Journal | undefined> {
   // Not to_regnamespace(), whose cache may lack the commit of another session.
-  const [found] = await db.query<{ journal: boolean }>(
+  const [found] = await runQuery<{ journal: boolean }>(
+    db,
     `select exists (select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'migrations') as journal
-       from pg_catalog.pg_namespace n where n.nspname = $1`,
-    [bare(schema)],
+       from pg_catalog.pg_namespace n where n.nspname = :schema`,
+    { schema: bare(schema) },
   );
   if (!found) return undefined;
   if (!found.journal) {

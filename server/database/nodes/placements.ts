@@ -1,5 +1,6 @@
 // Caches the node of each tenant of a cluster and its shard names, until a statement finds that the tenant has moved.
 import { quoteSchema, type Schema } from '../identifiers.ts';
+import { bindParameters } from '../sql.ts';
 import { sqlState } from '../sql-errors.ts';
 import { type Shards, toShardNames } from './shard-names.ts';
 
@@ -35,7 +36,7 @@ const tablesOfSchema = `
     join pg_catalog.pg_dist_shard as s on s.logicalrelid = c.oid
     join pg_catalog.pg_dist_placement as p on p.shardid = s.shardid and p.shardstate = 1
     join pg_catalog.pg_dist_node as n on n.groupid = p.groupid and n.noderole = 'primary'
-   where ns.nspname = $1
+   where ns.nspname = :schema
      -- Only the owner may take the lock.
      and pg_has_role(c.relowner, 'usage')`;
 
@@ -67,7 +68,8 @@ export class Placements {
   }
 
   async #find(schema: Schema): Promise<Placement | undefined> {
-    const rows = await this.#read<Row>(tablesOfSchema, [schema.replaceAll('"', '')]);
+    const { text, values } = bindParameters(tablesOfSchema, { schema: schema.replaceAll('"', '') });
+    const rows = await this.#read<Row>(text, values);
     const [first] = rows;
     const shards = new Map(rows.map(({ table, shard }) => [table, shard]));
     // One shard per table, all on one node; while tables are created there may be fewer.

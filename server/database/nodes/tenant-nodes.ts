@@ -1,10 +1,12 @@
 // In a cluster, sends the work on a tenant to its node, over separate connections. Statements there name shards, so one
 // Postgres plans and commits them, and a lost node stops only its own tenants. docs/decisions/0014-tenant-nodes.md has
 // the reasons.
+
 import type { Logger } from '../../kernel/logger.ts';
 import { Connections, type ConnectionsOptions } from '../connections/connections.ts';
+import type { Reuse } from '../connections/prepared-statements.ts';
+import type { Queryable } from '../sql.ts';
 import { isNodeError } from '../sql-errors.ts';
-import { DeferredStatements } from './deferred-statements.ts';
 import { type Placement, Placements, type Read, TenantMoved, tenantOf } from './placements.ts';
 
 /** A tenant on its node. */
@@ -110,5 +112,48 @@ export class TenantNodes {
       this.#connections.set(name, connections);
     }
     return connections;
+  }
+}
+
+interface DeferredStatement {
+  text: string;
+  values: unknown[] | undefined;
+  reuse: Reuse | undefined;
+  resolve(rows: unknown): void;
+  reject(error: unknown): void;
+}
+
+export class DeferredStatements implements Queryable {
+  readonly #waiting: DeferredStatement[] = [];
+  #target: Queryable | undefined;
+  /** The text of the first statement. */
+  readonly first: Promise<string>;
+  #hasFirst!: (text: string) => void;
+
+  constructor() {
+    this.first = new Promise((resolve) => {
+      this.#hasFirst = resolve;
+    });
+  }
+
+  query<R extends object = Record<string, unknown>>(text: string, values?: unknown[], reuse?: Reuse): Promise<R[]> {
+    if (this.#target !== undefined) return this.#target.query<R>(text, values, reuse);
+    return new Promise<R[]>((resolve, reject) => {
+      this.#waiting.push({ text, values, reuse, resolve: resolve as DeferredStatement['resolve'], reject });
+      this.#hasFirst(text);
+    });
+  }
+
+  /** Sends the buffered statements in order; later ones are sent immediately. */
+  sendTo(target: Queryable): void {
+    this.#target = target;
+    for (const { text, values, reuse, resolve, reject } of this.#waiting.splice(0)) {
+      target.query(text, values, reuse).then(resolve, reject);
+    }
+  }
+
+  /** No connection was available. */
+  fail(error: unknown): void {
+    for (const { reject } of this.#waiting.splice(0)) reject(error);
   }
 }

@@ -3,6 +3,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Database } from '../database.ts';
 import { controlSchema } from '../identifiers.ts';
+import { runQuery } from '../sql.ts';
 import { sqlState } from '../sql-errors.ts';
 
 export interface WriteCheckResult {
@@ -53,7 +54,9 @@ export class WriteCheck {
 
   /** Updates an existing row: fails on a standby. */
   async #touch(): Promise<void> {
-    await this.#db.query(`update ${controlSchema}.daemons set running = running where id = $1`, [this.#workerId]);
+    await runQuery(this.#db, `update ${controlSchema}.daemons set running = running where id = :workerId`, {
+      workerId: this.#workerId,
+    });
   }
 
   /** After a failed write, a write that needs new pages must succeed; it is rolled back. */

@@ -1,6 +1,7 @@
 // The children of a job: enqueued and collected in its tenant's schema, fenced by the lease of the parent.
 import { readLiveDaemons } from '../../daemons/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
+import { runQuery } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { type Enqueued, enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
 import { payloadLimitBytes } from '../../jobs/enqueue/enqueue-limits.ts';
@@ -132,9 +133,10 @@ export async function enqueueChild(run: DurableRun, request: ChildRequest): Prom
       db.transaction(async (tx) => {
         const [enqueued] = await enqueueIn(tx, tenant.schema, [child], request.actor);
         // Last, because finishing the parent locks its lane before its row.
-        const held = await tx.query(
-          `select id from ${tenant.schema}.jobs where id = $1 and lease_id = $2 and status = 'RUNNING' for share`,
-          [job.id, leaseId],
+        const held = await runQuery(
+          tx,
+          `select id from ${tenant.schema}.jobs where id = :jobId and lease_id = :leaseId and status = 'RUNNING' for share`,
+          { jobId: job.id, leaseId },
         );
         if (held.length === 0 || enqueued === undefined) throw new LeaseLost();
         return enqueued;

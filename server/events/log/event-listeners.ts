@@ -4,6 +4,7 @@
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { presentEpoch } from '../../database/log-epoch.ts';
+import { runQuery } from '../../database/sql.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Event } from './event.ts';
 import type { EventListener, LeaseholdEvent } from './leasehold-event.ts';
@@ -80,9 +81,10 @@ export class EventListeners {
     const { xmin, xmax, xip } = start;
     const shifted = formatSnapshot({ xmin: shift(xmin), xmax: shift(xmax), xip: new Set([...xip].map(shift)) });
     // After a crash of the server, ids of the snapshot may have been assigned again; see `durableSnapshot`.
-    const [trimmed] = await db.query<{ seen: string }>(
-      `select ${trimmedSnapshot(schema, '$1::pg_snapshot', `'1'::xid8`, 'e.at <= $2::timestamptz')}::text as seen`,
-      [shifted, at],
+    const [trimmed] = await runQuery<{ seen: string }>(
+      db,
+      `select ${trimmedSnapshot(schema, ':snapshot::pg_snapshot', `'1'::xid8`, 'e.at <= :at::timestamptz')}::text as seen`,
+      { snapshot: shifted, at },
     );
     if (trimmed === undefined) throw new Error('there is no snapshot');
     return trimmed;

@@ -4,7 +4,7 @@
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { attempt } from '../../database/invalid-rows.ts';
-import { type Parameters, type Statement, statement, tenant } from '../../database/sql.ts';
+import { type Parameters, runQuery, type Statement, statement, tenant } from '../../database/sql.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Event } from './event.ts';
 import { beginning, formatPosition, type Position, parsePosition } from './position.ts';
@@ -67,12 +67,13 @@ interface LockedFollower {
  * ensures that only one of them commits.
  */
 async function lockFollower(tx: Queryable, schema: Schema, name: string): Promise<LockedFollower | 'busy' | 'unknown'> {
-  const [row] = await tx.query<{ snapshot: string; state: object; locked: boolean; unregistered: boolean | null }>(
-    `select snapshot, state, pg_try_advisory_xact_lock(hashtextextended($2, 0)) as locked,
+  const [row] = await runQuery<{ snapshot: string; state: object; locked: boolean; unregistered: boolean | null }>(
+    tx,
+    `select snapshot, state, pg_try_advisory_xact_lock(hashtextextended(:lockName, 0)) as locked,
             ${isEpochUnregistered(schema)} as unregistered
        from ${schema}.followers
-      where name = $1`,
-    [name, `follower ${schema} ${name}`],
+      where name = :name`,
+    { name, lockName: `follower ${schema} ${name}` },
   );
   if (!row) return 'unknown';
   if (!row.locked) return 'busy';
@@ -90,11 +91,12 @@ async function createFollower(
 ): Promise<void> {
   // Read first, because Citus inserts nothing for a SELECT with a subquery and no FROM.
   const [row] = await tx.query<{ now: string }>(`select ${durableSnapshot(schema)}::text as now`);
-  const snapshot = startAt === 'beginning' ? formatPosition(beginning) : row?.now;
-  await tx.query(`insert into ${schema}.followers (name, snapshot) values ($1, $2) on conflict (name) do nothing`, [
-    name,
-    snapshot,
-  ]);
+  const snapshot = startAt === 'beginning' ? formatPosition(beginning) : (row?.now ?? null);
+  await runQuery(
+    tx,
+    `insert into ${schema}.followers (name, snapshot) values (:name, :snapshot) on conflict (name) do nothing`,
+    { name, snapshot },
+  );
 }
 
 const advanceStatement = statement(`

@@ -4,7 +4,7 @@
 import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { statement, tenant } from '../../database/sql.ts';
+import { runQuery, statement, tenant } from '../../database/sql.ts';
 import { maxInt8 } from '../../kernel/limits.ts';
 import { type Event, type EventRow, eventColumns, toEvent } from './event.ts';
 
@@ -177,17 +177,18 @@ function isFiltered(request: LogRequest): boolean {
  */
 async function findStartBefore(db: Queryable, schema: Schema, until: string | undefined): Promise<EventPlace> {
   if (until === undefined) return { xid: maxInt8, seq: maxInt8 };
-  const [row] = await db.query<{ place: string }>(
+  const [row] = await runQuery<{ place: string }>(
+    db,
     `with recursive halves(low, high) as (
        select 0::bigint, (select xid::text::bigint + 1 from ${schema}.events order by xid desc, seq desc limit 1)
        union all
        select case when later then low else middle end, case when later then middle else high end
          from (select low, high, (low + high) / 2 as middle,
                       coalesce((select e.at from ${schema}.events e where e.xid >= ((low + high) / 2)::text::xid8
-                                 order by e.xid, e.seq limit 1) >= $1::timestamptz + ${maxOutOfOrder}, true) as later
+                                 order by e.xid, e.seq limit 1) >= :until::timestamptz + ${maxOutOfOrder}, true) as later
                  from halves where high - low > 1) as h)
      select min(high)::text as place from halves`,
-    [until],
+    { until },
   );
   return { xid: row?.place ?? maxInt8, seq: maxInt8 };
 }

@@ -2,7 +2,7 @@
 // so that verification can distinguish it from tampering. Transactions are small, so locks are short.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { statement, tenant } from '../../database/sql.ts';
+import { runQuery, statement, tenant } from '../../database/sql.ts';
 import { runFollowerStep } from '../log/follower.ts';
 import { currentSnapshot } from '../log/transaction-ids.ts';
 import { sealEvents } from './seal.ts';
@@ -132,10 +132,11 @@ function toRanges(numbers: readonly bigint[]): [string, string][] {
 
 /** Keeps only the positions of the blocks in the chain, and their records. */
 async function markPruned(tx: Queryable, schema: Schema, blocks: readonly OldBlock[], by: string): Promise<void> {
-  await tx.query(
-    `update ${schema}.event_seals set pruned_at = now(), pruned_by = $2, event_keys = '{}', event_hashes = '', job_hashes = null
-      where number = any($1::bigint[])`,
-    [blocks.map((block) => block.number), by],
+  await runQuery(
+    tx,
+    `update ${schema}.event_seals set pruned_at = now(), pruned_by = :prunedBy, event_keys = '{}', event_hashes = '', job_hashes = null
+      where number = any(:numbers::bigint[])`,
+    { numbers: blocks.map((block) => block.number), prunedBy: by },
   );
 }
 

@@ -4,7 +4,7 @@
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { withoutInvalidRows } from '../../database/invalid-rows.ts';
-import { statement, tenant } from '../../database/sql.ts';
+import { runQuery, statement, tenant } from '../../database/sql.ts';
 import { isDataError } from '../../database/sql-errors.ts';
 import { type Event, eventKey, fromKey } from '../log/event.ts';
 import { type FollowerStep, type FollowResult, runFollowerStep } from '../log/follower.ts';
@@ -264,12 +264,13 @@ export async function hashRows(
     tx,
     events,
     (some) =>
-      tx.query<HashedRow>(
-        // LATERAL with its own limit: one probe of the primary key for each, never a scan of the whole log.
+      // LATERAL with its own limit: one probe of the primary key for each, never a scan of the whole log.
+      runQuery<HashedRow>(
+        tx,
         `select e.xid, e.seq, ${eventHash(version)} as hash, e.job_id, ${jobPart} as job_part
-           from unnest($1::text[], $2::bigint[]) as k(xid, seq)
+           from unnest(:xids::text[], :seqs::bigint[]) as k(xid, seq)
           cross join lateral (select * from ${schema}.events where xid = k.xid::xid8 and seq = k.seq limit 1) as e`,
-        [some.map((event) => event.xid), some.map((event) => event.seq)],
+        { xids: some.map((event) => event.xid), seqs: some.map((event) => event.seq) },
       ),
     (event, error) => unreadable.set(event, error),
   );

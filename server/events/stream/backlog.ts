@@ -1,5 +1,6 @@
 // The events that a resuming reader has missed: everything between its last id and the feed, once.
 import type { Queryable } from '../../database/database.ts';
+import { runQuery } from '../../database/sql.ts';
 import type { Event } from '../log/event.ts';
 import { covers, formatSnapshot, isVisible, requireSnapshot, type Snapshot } from '../log/position.ts';
 import { readNewEvents } from '../log/read-new-events.ts';
@@ -85,10 +86,11 @@ export class Backlog {
 
   /** True if retention has removed events that this reader needs. */
   async #isPruned(seen: Snapshot): Promise<boolean> {
-    const [row] = await this.#db.query<{ gone: boolean }>(
-      `select pg_snapshot_xmax(snapshot::pg_snapshot) > $1::text::xid8 as gone from ${this.#feed.tenant.schema}.event_seals
+    const [row] = await runQuery<{ gone: boolean }>(
+      this.#db,
+      `select pg_snapshot_xmax(snapshot::pg_snapshot) > :xmin::text::xid8 as gone from ${this.#feed.tenant.schema}.event_seals
         where pruned_at is not null order by number desc limit 1`,
-      [String(seen.xmin)],
+      { xmin: String(seen.xmin) },
     );
     return row?.gone ?? false;
   }

@@ -3,7 +3,7 @@
 
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { dueMessage, wakeChannel } from '../../database/notifications.ts';
+import { dueMessage, sendNotification } from '../../database/notifications.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { problem } from '../../kernel/errors.ts';
 import { JsonText } from '../../kernel/json/json-text.ts';
@@ -167,7 +167,7 @@ export async function enqueueInCallersTransaction(
     return insertPlaced(tx, tenant.schema, jobs, placed, actor, 'outside');
   });
   // The notification is delivered with the commit, and once even if it is sent several times.
-  await tx.query('select pg_notify($1, $2)', [wakeChannel, dueMessage(tenant.slug)]);
+  await sendNotification(tx, dueMessage(tenant.slug));
   return enqueued;
 }
 

@@ -3,6 +3,7 @@
 // defaults.
 import type { Queryable } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';
+import { runQuery } from '../../database/sql.ts';
 import type { LimitSetting } from '../../tenants/limit.ts';
 import { announceTenants } from '../../tenants/tenant-store.ts';
 import type { RetryPolicy } from '../model/job.ts';
@@ -36,10 +37,11 @@ export async function publishJobTypes(db: Queryable, jobTypes: JobTypes): Promis
   const definitions = [...jobTypes.types()].map((type) => ({ type, ...jobTypes.defaults(type) }));
   if (definitions.length === 0) return;
   // All daemons write in the same order, so that two that start together do not deadlock.
-  const changed = await db.query<{ type: string }>(
+  const changed = await runQuery<{ type: string }>(
+    db,
     `insert into ${controlSchema}.job_types as t (type, max_attempts, retry, timeout_seconds, on_error, phases, limits)
      select type, "maxAttempts", retry, "timeoutSeconds", "onError", phases, limits
-       from jsonb_to_recordset($1::jsonb) as d(
+       from jsonb_to_recordset(:definitions::jsonb) as d(
               type text, "maxAttempts" int, retry jsonb, "timeoutSeconds" real, "onError" text, phases text[], limits jsonb)
       order by type
      on conflict (type) do update set
@@ -53,7 +55,7 @@ export async function publishJobTypes(db: Queryable, jobTypes: JobTypes): Promis
      where (t.max_attempts, t.retry, t.timeout_seconds, t.on_error, t.phases, t.limits)
         is distinct from (excluded.max_attempts, excluded.retry, excluded.timeout_seconds, excluded.on_error, excluded.phases, excluded.limits)
      returning t.type`,
-    [JSON.stringify(definitions)],
+    { definitions: JSON.stringify(definitions) },
   );
   // Daemons read declared limits with the tenants.
   if (changed.length > 0) await announceTenants(db);

@@ -131,7 +131,7 @@ function fittingIds(ids: SQLWrapper, documents: readonly string[]): SQL {
 }
 
 /** SQL for the ids in the parameter `ids`, newest first, as far as their documents fit into one page. */
-export function idsWithinBytes(schema: Schema, documents: readonly string[], ids = '$1'): string {
+export function idsWithinBytes(schema: Schema, documents: readonly string[], ids: string): string {
   const bytes = ['error', 'constraints', ...documents].map((name) => jsonBytes(name)).join(' + ');
   const sized = `select id, ${bytes} as bytes from ${schema}.jobs where id = any(${ids}::uuid[])`;
   return `array(select id from (${withinBytes(sized, 'id desc')}) as fitting)`;

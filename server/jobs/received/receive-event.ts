@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { receivedMessage, wakeChannel } from '../../database/notifications.ts';
+import { receivedMessage, sendNotification } from '../../database/notifications.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { withLog } from '../../events/log/transaction-ids.ts';
 import { problem } from '../../kernel/errors.ts';
@@ -90,7 +90,7 @@ export async function receiveEvent(db: Queryable, schema: Schema, event: SentEve
 
 /** Notifies of an event that a transaction of the caller stores; sent with its commit. */
 export async function notifyReceived(tx: Queryable, { slug }: Pick<Tenant, 'slug'>): Promise<void> {
-  await tx.query('select pg_notify($1, $2)', [wakeChannel, receivedMessage(slug)]);
+  await sendNotification(tx, receivedMessage(slug));
 }
 
 // Keys by which an event finds the jobs that wait for it, without reading the jobs that wait for other events of the

@@ -4,8 +4,8 @@ import { and, desc, eq, sql } from 'drizzle-orm';
 import type { Database, Queryable } from '../../database/database.ts';
 import { build, columnList, defineRead } from '../../database/drizzle.ts';
 import { controlSchema } from '../../database/identifiers.ts';
-import { keysChanged, wakeChannel } from '../../database/notifications.ts';
-import { statement } from '../../database/sql.ts';
+import { keysChanged, sendNotification } from '../../database/notifications.ts';
+import { runQuery, statement } from '../../database/sql.ts';
 import { apiKeys } from '../../database/tables/control.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ApiKey, generateKey, keySelection, type NewApiKey, type Scope } from './key.ts';
@@ -100,10 +100,11 @@ export async function listApiKeys(db: Queryable, tenantId: string | null, { limi
  * expires.
  */
 export async function revokeApiKey(db: Queryable, tenantId: string | null, id: string): Promise<ApiKey> {
-  await db.query(
+  await runQuery(
+    db,
     `update ${controlSchema}.api_keys set revoked_at = now()
-      where id = $1 and tenant_id is not distinct from $2::uuid and revoked_at is null`,
-    [id, tenantId],
+      where id = :id and tenant_id is not distinct from :tenantId::uuid and revoked_at is null`,
+    { id, tenantId },
   );
   const [key] = await byOwnerAndId(db, controlSchema, { tenantId, id });
   if (!key) throw noKey(id);
@@ -140,9 +141,10 @@ export async function rotateApiKey(
     if (old.ended) throw problem('CONFLICT', 'The key is revoked or expired; create a new one instead.');
     const key = await createApiKey(tx, { tenantId, name: old.name, scopes: old.scopes, expiresAt: old.expiresAt });
     const ending = overlapSeconds > 0 ? 'expires_at' : 'revoked_at';
-    const [previous] = await tx.query<ApiKey>(
-      `update ${controlSchema}.api_keys set ${ending} = $2 where id = $1 returning ${keyColumns}`,
-      [id, old.endsAt],
+    const [previous] = await runQuery<ApiKey>(
+      tx,
+      `update ${controlSchema}.api_keys set ${ending} = :endsAt where id = :id returning ${keyColumns}`,
+      { id, endsAt: old.endsAt },
     );
     return { key, previous: previous as ApiKey };
   });
@@ -152,7 +154,7 @@ export async function rotateApiKey(
 
 /** Notifies every daemon that a key no longer works. A hint: the verifier caches keys for seconds only. */
 async function announceKeys(db: Queryable): Promise<void> {
-  await db.query('select pg_notify($1, $2)', [wakeChannel, `-:${keysChanged}`]).catch(() => {});
+  await sendNotification(db, `-:${keysChanged}`).catch(() => {});
 }
 
 function noKey(id: string) {

@@ -3,7 +3,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Queryable } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';
-import { statement } from '../../database/sql.ts';
+import { runQuery, statement } from '../../database/sql.ts';
 import { type ApiKey, hashKey, keyIdOf, sessionCheck } from './key.ts';
 import type { KeyVerifier } from './verifier.ts';
 
@@ -47,10 +47,11 @@ export class Sessions {
 
   /** Returns undefined if the link was used, has expired, or its key is no longer valid. */
   async openByLink(linkToken: string): Promise<string | undefined> {
-    const [row] = await this.#db.query<SessionRow>(
-      `delete from ${controlSchema}.sessions where id = $1 and kind = 'link' and expires_at > now()
+    const [row] = await runQuery<SessionRow>(
+      this.#db,
+      `delete from ${controlSchema}.sessions where id = :id and kind = 'link' and expires_at > now()
        returning key_id, key_check, expires_at`,
-      [digest(linkToken)],
+      { id: digest(linkToken) },
     );
     if (row === undefined || (await this.#keyOf(row)) === undefined) return undefined;
     const token = newToken();
@@ -67,7 +68,7 @@ export class Sessions {
 
   async close(token: string): Promise<void> {
     this.#cache.delete(token);
-    await this.#db.query(`delete from ${controlSchema}.sessions where id = $1`, [digest(token)]);
+    await runQuery(this.#db, `delete from ${controlSchema}.sessions where id = :id`, { id: digest(token) });
   }
 
   async #keyOf(row: SessionRow): Promise<ApiKey | undefined> {
@@ -78,9 +79,10 @@ export class Sessions {
     const cached = this.#cache.get(token);
     if (cached !== undefined && performance.now() - cached.readAt < cacheMs) return cached.row;
     const readAt = performance.now();
-    const [row] = await this.#db.query<SessionRow>(
-      `select key_id, key_check, expires_at from ${controlSchema}.sessions where id = $1 and kind = 'session' and expires_at > now()`,
-      [digest(token)],
+    const [row] = await runQuery<SessionRow>(
+      this.#db,
+      `select key_id, key_check, expires_at from ${controlSchema}.sessions where id = :id and kind = 'session' and expires_at > now()`,
+      { id: digest(token) },
     );
     this.#cache.delete(token);
     this.#cache.set(token, { row, readAt });
@@ -98,18 +100,19 @@ export async function createSignInLink(db: Queryable, keyText: string): Promise<
 
 /** Deletes at most `limit` expired sessions and links, oldest first. Returns how many. */
 export async function deleteExpiredSessions(db: Queryable, limit: number): Promise<number> {
-  const rows = await db.query(
+  const rows = await runQuery(
+    db,
     `with expired as (
        select id
          from ${controlSchema}.sessions
         where expires_at < now()
         order by expires_at
-        limit $1
+        limit :limit
           for update skip locked)
      delete from ${controlSchema}.sessions
       where id = any(array(select id from expired))
      returning id`,
-    [limit],
+    { limit },
   );
   return rows.length;
 }

@@ -6,6 +6,7 @@ import { and, gt, isNull, or, sql } from 'drizzle-orm';
 import type { Queryable } from '../../database/database.ts';
 import { build, columnsOf, defineRead } from '../../database/drizzle.ts';
 import { controlSchema } from '../../database/identifiers.ts';
+import { runQuery } from '../../database/sql.ts';
 import { apiKeys } from '../../database/tables/control.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Logger } from '../../kernel/logger.ts';
@@ -125,7 +126,9 @@ export class KeyVerifier implements Service {
     if (this.#used.size === 0) return;
     const ids = [...this.#used].sort();
     this.#used.clear();
-    await this.#db.query(`update ${controlSchema}.api_keys set last_used_at = now() where id = any($1::text[])`, [ids]);
+    await runQuery(this.#db, `update ${controlSchema}.api_keys set last_used_at = now() where id = any(:ids::text[])`, {
+      ids,
+    });
   }
 }
 

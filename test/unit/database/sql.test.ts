@@ -1,7 +1,7 @@
 // Named parameters of statements.
 import { describe, expect, it } from 'vitest';
 import { quoteSchema } from '../../../server/database/identifiers.ts';
-import { statement, statementVariants, tenant } from '../../../server/database/sql.ts';
+import { bindParameters, statement, statementVariants, tenant } from '../../../server/database/sql.ts';
 
 const acme = quoteSchema('tenant_acme');
 
@@ -26,6 +26,16 @@ describe('a statement', () => {
     expect(() => made.values({})).toThrow('missing SQL parameter :a');
     expect(() => made.values({ a: undefined })).toThrow('missing SQL parameter :a');
     expect(made.values({ a: null, b: undefined })).toEqual([null]);
+  });
+
+  it('is bound without a schema where it is compiled at each call', () => {
+    const text = 'update "leasehold".t set a = :a where id = :id and b = :a';
+    expect(bindParameters(text, { id: 1, a: null })).toEqual({
+      text: 'update "leasehold".t set a = $1 where id = $2 and b = $1',
+      values: [null, 1],
+    });
+    expect(() => bindParameters(text, { id: 1 })).toThrow('missing SQL parameter :a');
+    expect(() => bindParameters(text, { id: 1, a: 2, b: 3 })).toThrow('unknown SQL parameter :b');
   });
 
   it('is written over a placeholder for the schema of the tenant', () => {
