@@ -10,6 +10,11 @@ import { LeasesOfSlots } from './leases-of-slots.ts';
 import { type Answer, messageOf, pause, SchedulerApi } from './scheduler-api.ts';
 import { type Handler, type RemoteJob, Stopped, type WorkerOptions } from './work.ts';
 
+// A handler that begins later than this after its stop requests were read reads them again. Most begin much sooner.
+const startWithinMs = 500;
+// After that many late answers the handler begins, because the server is slow.
+const maxBeats = 3;
+
 export class LeaseholdWorker {
   readonly workerId: string;
   #options: WorkerOptions;
@@ -117,7 +122,7 @@ export class LeaseholdWorker {
       if (answer?.status === 200 && answer.body.approved) {
         const held = holdLease(job, this.workerId, answer.body.lease, sentAt);
         if (!this.#leases.take(held.leaseId)) return void this.#log('another slot has the lease', { job: job.job_id });
-        if (answerLost) await this.#confirm(held);
+        await this.#confirm(held, answerLost ? Number.NEGATIVE_INFINITY : sentAt);
         if (performance.now() < held.deadline) return held;
         // The answer came too late to begin. The job is requeued if this worker still holds the lease.
         const unused = { status: 'CANCELED', error: 'the lease ran out before the start', requeue: true };
@@ -132,13 +137,21 @@ export class LeaseholdWorker {
   }
 
   /**
-   * Sends a heartbeat before the handler begins. The lease may be that of an earlier request whose answer was lost, and a
-   * stop may have been requested since then.
+   * Sends a heartbeat before the handler begins, if the request for the lease was sent too long ago: a stop may have been
+   * requested since then. `sentAt` is -Infinity if the lease may be that of an earlier request whose answer was lost.
    */
-  async #confirm(held: HeldLease): Promise<void> {
-    while (performance.now() < held.deadline) {
-      if ((await this.#sendBeat(held)) !== 'unanswered') return;
-      await pause(250);
+  async #confirm(held: HeldLease, sentAt: number): Promise<void> {
+    let readAt = sentAt;
+    for (let beats = 0; beats < maxBeats && performance.now() - readAt > startWithinMs; ) {
+      if (performance.now() >= held.deadline) return;
+      const beatAt = performance.now();
+      const answer = await this.#sendBeat(held);
+      if (answer === 'refused') return;
+      if (answer === 'unanswered') await pause(250);
+      else {
+        readAt = beatAt;
+        beats += 1;
+      }
     }
   }
 

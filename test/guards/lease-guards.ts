@@ -91,6 +91,32 @@ export const leaseGuards: readonly Guard[] = [
     scenario: 'a3',
   },
   {
+    name: 'stop requests are read before a late start',
+    prevents: 'a handler begins long after the cancel of its job was acknowledged',
+    file: 'server/worker/loop/running-attempts.ts',
+    edits: [{ search: 'if (isLate && heartbeat.isTrusted(attempt.leaseId))', replace: 'if (isLate && false)' }],
+    tests: ['test/integration/worker/loop/late-starts.test.ts'],
+  },
+  {
+    name: 'stop requests are read before a late start in a thread',
+    prevents: 'a handler that waited for its thread begins long after the cancel of its job was acknowledged',
+    file: 'server/worker/threads/handler-thread.ts',
+    edits: [{ search: '      await this.#readStopRequests(message.startUntilMs, stopping.signal);\n', replace: '' }],
+    tests: ['test/integration/worker/threads/isolated-handlers.test.ts'],
+  },
+  {
+    name: 'stop requests are read before a late start of a remote worker',
+    prevents: 'a handler of a remote worker begins long after the cancel of its job was acknowledged',
+    file: 'server/remote-worker/worker.ts',
+    edits: [
+      {
+        search: '        await this.#confirm(held, answerLost ? Number.NEGATIVE_INFINITY : sentAt);\n',
+        replace: '',
+      },
+    ],
+    tests: ['test/integration/scheduler/worker-calls.test.ts'],
+  },
+  {
     name: 'a claim that was given up is released for ever',
     prevents: 'a claim that arrives late takes jobs that nobody runs',
     file: 'server/jobs/claim/release-claim.ts',

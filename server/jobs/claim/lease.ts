@@ -99,6 +99,17 @@ export function renewStatement(schema: string, leaseIds: readonly string[], leas
   return renewal.bind(schema as Schema, { leaseIds, leaseSeconds });
 }
 
+/** The same renewal by the main thread. Returns the jobs that the leases still own. */
+export async function renewLeases(
+  db: Queryable,
+  schema: Schema,
+  leaseIds: readonly string[],
+  leaseSeconds: number,
+): Promise<LiveJob[]> {
+  const rows = await renewal.query<LiveRow>(db, schema, { leaseIds, leaseSeconds });
+  return rows.map(toLiveJob);
+}
+
 export interface LiveRow {
   id: string;
   lease_id: string;

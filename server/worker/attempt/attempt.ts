@@ -2,6 +2,7 @@
 // does not stop, and enters the queue of ended attempts exactly once. It writes nothing; the loop takes it from the
 // queue and writes the outcome. Thousands start per second, so an attempt has no promise or timer of its own.
 
+import { setTimeout as delay } from 'node:timers/promises';
 import { toJobError } from '../../durable/job-error.ts';
 import type { StopReason } from '../../durable/stop-reason.ts';
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
@@ -12,6 +13,7 @@ import { withJobSpan } from '../../jobs/model/trace.ts';
 import { monotonicMs } from '../../kernel/clock.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
+import { readStopRequests } from '../heartbeat/read-stop-requests.ts';
 import type { WorkerContext } from '../worker-context.ts';
 import { decideOutcome } from './decide-outcome.ts';
 import { type HandlerEnd, type HandlerRun, runHandler } from './run-handler.ts';
@@ -41,6 +43,7 @@ export interface UnresponsiveEnd {
 // A terminated thread exits within moments, and a handler that observes its signal returns soon after it.
 const terminationMs = 1000;
 const promptMs = 200;
+const readAgainMs = 250;
 
 export class Attempt implements HandlerRun {
   readonly job: Job;
@@ -186,6 +189,22 @@ export class Attempt implements HandlerRun {
 
   trustedUntilMs(): number {
     return monotonicMs() + this.#context.heartbeat.trustedForMs(this.leaseId);
+  }
+
+  startUntilMs(): number {
+    return this.#context.heartbeat.startUntilMs(this.leaseId);
+  }
+
+  async readStopRequests(): Promise<void> {
+    while (!this.signal.aborted) {
+      try {
+        return await readStopRequests(this.#context, this.tenant.schema, [this.leaseId]);
+      } catch {
+        // Unknown: the lease runs out, or a later read is answered.
+        await delay(readAgainMs);
+        this.check();
+      }
+    }
   }
 
   admit(children: NewJob[]): Promise<void> {

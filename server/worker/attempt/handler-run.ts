@@ -15,10 +15,14 @@ export type HandlerEnd =
   | { kind: 'partial'; result: unknown; resultText?: JsonText | undefined; error?: JobError }
   | { kind: 'failed'; error: JobError; recoverable: boolean };
 
-/** How long the lease may be trusted, for a thread, which cannot ask the heartbeat itself. */
+/** How long the lease and its stop requests may be trusted, for a thread, which cannot ask the heartbeat itself. */
 export interface LeaseTrust {
   /** By `monotonicMs()`, which all threads share. Undefined if the lease does not expire. */
   trustedUntilMs?(): number;
+  /** Until when a handler may begin, by the same clock. Then its stop requests are read again. */
+  startUntilMs?(): number;
+  /** Reads them, and stops the attempt if it was asked to. Never rejects. */
+  readStopRequests?(): Promise<void>;
 }
 
 export interface HandlerRun extends DurableRun, LeaseTrust {

@@ -2,7 +2,7 @@
 // statement per tenant and interval, as long as the main event loop is not blocked. The thread starts beside the first
 // claims of its daemon, so the driver is loaded a moment later.
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
-import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';
+import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat-messages.ts';
 import type { RenewalConnection } from './renewal-connection.ts';
 import { hasLeases, readLeases, signs } from './shared-leases.ts';
 

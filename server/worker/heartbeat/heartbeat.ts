@@ -7,32 +7,8 @@ import { monotonicMs } from '../../kernel/clock.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
 import { startThread } from '../threads/start-thread.ts';
+import type { FromThread, HeartbeatOptions, Renewal, ToThread } from './heartbeat-messages.ts';
 import { SharedLeases, signs } from './shared-leases.ts';
-
-export interface HeartbeatOptions {
-  url: string;
-  intervalMs: number;
-  leaseSeconds: number;
-  stallMs: number;
-  timeoutMs: number;
-  /** Words that both threads read and write, see shared-leases.ts. */
-  signs: SharedArrayBuffer;
-  leases: SharedArrayBuffer;
-}
-
-export type ToThread =
-  /** Sent before the first lease of the tenant is added under this number. */
-  | { kind: 'tenant'; number: number; schema: string; role: string | undefined }
-  | { kind: 'leases'; buffer: SharedArrayBuffer }
-  /** There are leases again. */
-  | { kind: 'wake' }
-  | { kind: 'reconnect' }
-  | { kind: 'stop' };
-
-export type FromThread =
-  | { kind: 'renewed'; schema: string; leaseIds: string[]; sentAt: bigint; live: LiveJob[] }
-  | { kind: 'failed'; schema: string; message: string }
-  | { kind: 'stalled' };
 
 /** The jobs of one lease, as the worker loop knows them. */
 export interface HeldLease {
@@ -55,6 +31,8 @@ export interface HeartbeatListeners {
 
 // Often enough that a busy event loop is not mistaken for a blocked one.
 const pulseMs = 100;
+// A handler that begins later than this after its stop requests were read reads them again. Most begin much sooner.
+const startWithinMs = 500;
 
 export class Heartbeat implements Service {
   readonly name = 'heartbeat';
@@ -164,6 +142,15 @@ export class Heartbeat implements Service {
     return entry === undefined ? 0 : entry.trustedUntil - monotonicMs();
   }
 
+  /**
+   * Returns until when a handler may begin without another read of its stop requests, by `monotonicMs()`. Infinity if the
+   * lease is not held: then nothing may begin, whatever was requested.
+   */
+  startUntilMs(leaseId: string): number {
+    const entry = this.#leases.get(leaseId);
+    return entry === undefined ? Number.POSITIVE_INFINITY : entry.trustedUntil - this.#trust(0n) + startWithinMs;
+  }
+
   /** Reconnects to the current server. */
   reconnect(): void {
     this.#post({ kind: 'reconnect' });
@@ -252,7 +239,7 @@ export class Heartbeat implements Service {
   #handle(message: FromThread): void {
     switch (message.kind) {
       case 'renewed':
-        this.#renewed(message);
+        this.renewed(message);
         break;
       case 'failed':
         this.#listeners.failed?.();
@@ -270,7 +257,8 @@ export class Heartbeat implements Service {
     if (this.#failures === 1) this.#logger.warn({ schema, reason: message }, 'lease renewal failed; retrying');
   }
 
-  #renewed({ schema, leaseIds, live, sentAt }: Extract<FromThread, { kind: 'renewed' }>): void {
+  /** `sentAt` is the monotonic time before the renewal was sent. */
+  renewed({ schema, leaseIds, live, sentAt }: Renewal): void {
     this.#listeners.renewed?.(schema, leaseIds.length);
     if (this.#failures > 0) this.#logger.info({ failures: this.#failures }, 'leases are renewed again');
     this.#failures = 0;

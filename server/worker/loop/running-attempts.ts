@@ -7,10 +7,12 @@ import { requestedStop } from '../../durable/stop-reason.ts';
 import type { Claimed } from '../../jobs/claim/claim.ts';
 import type { LiveJob } from '../../jobs/claim/lease.ts';
 import type { Job } from '../../jobs/model/job.ts';
+import { monotonicMs } from '../../kernel/clock.ts';
 import { maxTimerMs } from '../../kernel/limits.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { Attempt, type AttemptBatch, type UnresponsiveEnd } from '../attempt/attempt.ts';
 import { type Released, UnresponsiveHandlers } from '../attempt/unresponsive-handler.ts';
+import { readStopRequests } from '../heartbeat/read-stop-requests.ts';
 import type { LoopContext } from '../worker-context.ts';
 import { ClaimLimit } from './claim-limit.ts';
 import type { LoopObserver } from './loop-observer.ts';
@@ -30,6 +32,8 @@ export class RunningAttempts {
   readonly #owner: SlotWaiter;
   readonly #batches = new Set<ClaimBatch>();
   readonly #unresponsive: UnresponsiveHandlers;
+  /** Attempts that have a slot and begin when their stop requests were read again. */
+  readonly #reading = new Set<Attempt>();
   /** Attempts that have ended and that the loop has not taken yet. */
   #ended: Attempt[] = [];
   #count = 0;
@@ -65,23 +69,55 @@ export class RunningAttempts {
 
   /** Starts ready attempts, as far as slots allow. */
   startReady(tenant: Tenant, limit: number): void {
-    const { slots, heartbeat, monitor } = this.#context;
+    const { slots, heartbeat } = this.#context;
     if (this.ready.size === 0) return;
     const granted = slots.take(this.#owner, Math.min(limit, slots.runningOf(this.#owner.key) + this.ready.size));
+    const late: Attempt[] = [];
     let started = 0;
     for (const attempt of this.ready.take(granted)) {
       // Checked before each start, because the previous handler may have blocked the process, or the claim was answered
       // too late.
-      if (heartbeat.isTrusted(attempt.leaseId)) {
-        this.#observe.started(tenant, attempt.job);
-        monitor?.began(attempt.job.type);
-        attempt.start();
-        this.claimLimit.started(attempt.startedAt - attempt.batch.claimedAt);
-        this.#stopAt(attempt.timeoutAt);
-      } else attempt.requeue(leaseExpiredReason);
-      if (attempt.started) started += 1;
+      const isLate = heartbeat.startUntilMs(attempt.leaseId) <= monotonicMs();
+      if (isLate && heartbeat.isTrusted(attempt.leaseId)) late.push(attempt);
+      else if (this.#startIfTrusted(tenant, attempt)) started += 1;
     }
-    slots.release(this.#owner.key, granted - started);
+    slots.release(this.#owner.key, granted - started - late.length);
+    if (late.length > 0) void this.#readAndStart(tenant, late);
+  }
+
+  /** Starts attempts whose stop requests were last read too long ago, unless they are asked to stop. */
+  async #readAndStart(tenant: Tenant, late: readonly Attempt[]): Promise<void> {
+    const leaseIds = [...new Set(late.map((attempt) => attempt.leaseId))];
+    for (const attempt of late) this.#reading.add(attempt);
+    try {
+      await readStopRequests(this.#context, tenant.schema, leaseIds);
+    } catch (error) {
+      this.#context.logger.debug({ err: error, tenant: tenant.slug }, 'stop requests could not be read');
+      for (const attempt of late) attempt.requeue('its stop requests could not be read');
+    }
+    for (const attempt of late) {
+      // An attempt that has ended meanwhile keeps its slot until the loop takes it.
+      if (!attempt.finished && this.#startIfTrusted(tenant, attempt)) this.#reading.delete(attempt);
+    }
+  }
+
+  /** Requeues an attempt whose lease is over instead. Returns true if it was started. */
+  #startIfTrusted(tenant: Tenant, attempt: Attempt): boolean {
+    const { heartbeat, monitor } = this.#context;
+    if (heartbeat.isTrusted(attempt.leaseId)) {
+      this.#observe.started(tenant, attempt.job);
+      monitor?.began(attempt.job.type);
+      attempt.start();
+      this.claimLimit.started(attempt.startedAt - attempt.batch.claimedAt);
+      this.#stopAt(attempt.timeoutAt);
+    } else attempt.requeue(leaseExpiredReason);
+    return attempt.started;
+  }
+
+  /** Requeues what was claimed and has not started. */
+  requeueUnstarted(reason: string): void {
+    this.ready.requeueAll(reason);
+    for (const attempt of this.#reading) attempt.requeue(reason);
   }
 
   /** Returns the attempts that have ended since the last call, and frees their slots. */
@@ -91,15 +127,15 @@ export class RunningAttempts {
     this.#ended = [];
     this.#count -= ended.length;
     if (this.#count === 0) this.#clearTimeout();
-    let started = 0;
+    let slots = 0;
     for (const attempt of ended) {
+      if (attempt.started || this.#reading.delete(attempt)) slots += 1;
       if (!attempt.started) continue;
-      started += 1;
       const ms = attempt.seconds * 1000;
       this.ready.observe(ms);
       this.claimLimit.ended(ms);
     }
-    this.#context.slots.release(this.#owner.key, started);
+    this.#context.slots.release(this.#owner.key, slots);
     return ended;
   }
 

@@ -182,7 +182,7 @@ export class TenantLoop implements SlotWaiter {
 
   #startReady(): void {
     // A claim may be answered after the loop was stopped.
-    if (this.#stopped) this.#attempts.ready.requeueAll('drained');
+    if (this.#stopped) this.#attempts.requeueUnstarted('drained');
     else if (this.#attempts.ready.size > 0) this.#attempts.startReady(this.tenant, this.#room.limit(this.tenant));
     else if (!this.#claimer.mayHaveWork) this.#context.slots.forget(this.key);
   }
@@ -268,7 +268,7 @@ export class TenantLoop implements SlotWaiter {
     this.#stopped = true;
     this.#wakeTimer.stop();
     this.#context.slots.forget(this.key);
-    this.#attempts.ready.requeueAll('drained');
+    this.#attempts.requeueUnstarted('drained');
     await Promise.all(this.#inFlight);
     await Promise.all([this.#due.stop(), this.gate.stop()]);
   }

@@ -24,6 +24,9 @@ import {
   type ToHandler,
 } from './thread-messages.ts';
 
+// After that many late answers the handler begins, because the database is slow.
+const maxReads = 3;
+
 class HandlerThread {
   readonly #port: MessagePort;
   readonly #definitions = new Map<string, Promise<JobDefinition[]>>();
@@ -77,6 +80,7 @@ class HandlerThread {
         effects: () => this.#effects,
         onPartial: (reason) => this.#send({ kind: 'partial', reason }),
       };
+      await this.#readStopRequests(message.startUntilMs, stopping.signal);
       await throwIfMustStop(stopping);
       const value = await invokeHere(definition, parts);
       if (parts.phase === undefined) await assertComplete(parts, message.job.attempt <= 1);
@@ -87,6 +91,14 @@ class HandlerThread {
     } catch (error) {
       await parts?.durable?.reopen(error).catch(() => {});
       this.#send({ kind: 'failed', error: sendError(error), health: health() });
+    }
+  }
+
+  /** The job may have waited for its thread, and the thread for its code. The answer may have waited in the queue. */
+  async #readStopRequests(startUntilMs = Number.POSITIVE_INFINITY, signal: AbortSignal): Promise<void> {
+    let untilMs = startUntilMs;
+    for (let reads = 0; reads < maxReads && untilMs <= monotonicMs() && !signal.aborted; reads++) {
+      untilMs = (await this.#call({ effect: 'readStopRequests' })) as number;
     }
   }
 

@@ -27,6 +27,8 @@ export interface RunMessage {
   results: Readonly<Record<string, unknown>>;
   /** How long the lease may be trusted, by `monotonicMs()`. Undefined if it does not expire. */
   trustedUntilMs: number | undefined;
+  /** Until when the handler may begin without another read of its stop requests, by the same clock. */
+  startUntilMs: number | undefined;
 }
 
 export type ToHandler =
@@ -47,6 +49,7 @@ export type HandlerCall =
   | { effect: 'addUsage'; usage: Units }
   | { effect: 'assertLease' }
   | { effect: 'checkLease' }
+  | { effect: 'readStopRequests' }
   | { effect: 'enqueue'; key: string; type: string; payload: unknown; options: ChildOptions }
   | { effect: 'checkpoint'; state: unknown }
   | { effect: 'loadSteps' }

@@ -229,6 +229,7 @@ function callThread(
       phase,
       results,
       trustedUntilMs: trustedUntilMs(),
+      startUntilMs: parts.stopping.startUntilMs?.(),
     });
     parts.stopping.signal.addEventListener('abort', onStop, { once: true });
     kill.addEventListener('abort', onKill, { once: true });
@@ -247,6 +248,9 @@ async function serve(parts: ContextParts, request: HandlerCall): Promise<unknown
       return effects.assertLease();
     case 'checkLease':
       return parts.stopping.check?.();
+    case 'readStopRequests':
+      await parts.stopping.readStopRequests?.();
+      return parts.stopping.startUntilMs?.();
     case 'enqueue':
       return effects.enqueue(request.key, request.type, request.payload, request.options);
     case 'checkpoint':

@@ -72,26 +72,43 @@ export function jobsOverBudget(events: readonly EventRecord[]): Set<string> {
   return new Set(events.filter(isOverBudget).map(({ job_id }) => job_id));
 }
 
+// A worker reads stop requests again before a handler begins if it read them more than 500 ms ago. The rest is for the way
+// from there to the first line of the handler, on a busy machine.
+const startWithinMs = 1_000;
+
 /**
- * Every process reads the same monotonic clock, so an effect after the answer came after the cancel. Its job may have been
- * RUNNING already when the cancel was recorded: then the worker learns of it with its next heartbeat.
+ * Every process reads the same monotonic clock, so an effect after the answer came after the cancel. Nothing begins under
+ * a lease that was granted after the cancel. If the job was RUNNING when the cancel was recorded, its handler may begin
+ * within `startWithinMs`. A handler that had begun goes on until its worker reads the request with a heartbeat.
  */
 function* begunAfterCancel({ effects, events, operations }: EffectsInput): Generator<Violation> {
-  const stopped = jobsOverBudget(events);
-  const canceled = new Map<string, Logged<Operation>>();
-  for (const operation of operations) {
-    // A job that is stopped for its budget is held instead, and may be resumed.
-    if (stopped.has(operation.job ?? '')) continue;
-    if (operation.name === 'cancel' && operation.outcome === 'ok') canceled.set(operation.job ?? '', operation);
-  }
+  const canceled = firstCancels(operations, jobsOverBudget(events));
   const wereRunning = leasesBeforeCancel(events);
-  for (const effect of effects) {
+  const begun = new Set<string>();
+  for (const effect of [...effects].sort((a, b) => a.at - b.at)) {
+    if (effect.kind !== 'begin') continue;
+    const run = `${effect.job}:${effect.lease}`;
+    const isStart = !begun.has(run);
+    begun.add(run);
     const cancel = canceled.get(effect.job);
-    if (cancel === undefined || effect.kind !== 'begin' || effect.at <= cancel.endedAt) continue;
-    if (wereRunning.has(`${effect.job}:${effect.lease}`)) continue;
-    const text = `job ${effect.job} began after its cancel was acknowledged (${cancel.place})`;
+    if (cancel === undefined || effect.at <= cancel.endedAt) continue;
+    const lateMs = Math.ceil(effect.at - cancel.endedAt);
+    if (wereRunning.has(run) && (!isStart || lateMs <= startWithinMs)) continue;
+    const text = `job ${effect.job} began ${lateMs} ms after its cancel was acknowledged (${cancel.place})`;
     yield { invariant: 'I7', text, place: effect.place };
   }
+}
+
+/** The first cancel of each job that was acknowledged. A job that is stopped for its budget is held, and may be resumed. */
+function firstCancels(operations: Logged<Operation>[], overBudget: Set<string>): Map<string, Logged<Operation>> {
+  const cancels = new Map<string, Logged<Operation>>();
+  for (const operation of operations) {
+    const { name, outcome, job = '', endedAt } = operation;
+    if (name !== 'cancel' || outcome !== 'ok' || overBudget.has(job)) continue;
+    const known = cancels.get(job);
+    if (known === undefined || endedAt < known.endedAt) cancels.set(job, operation);
+  }
+  return cancels;
 }
 
 /** The leases under which jobs ran when a cancel was recorded. Events are ordered by job and number. */

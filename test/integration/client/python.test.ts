@@ -2,6 +2,7 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
+import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { LeaseholdClient } from '../../../server/client/client.ts';
@@ -127,6 +128,22 @@ describe.skipIf(!hasPython)('the Python worker (needs python3)', () => {
     await becomes(id, 'RUNNING');
     await direct.jobs.cancel(id);
     isCanceled = true;
+    await becomes(id, 'CANCELED');
+    expect(effects).toEqual([]);
+  });
+
+  it('begins no handler late if the job was canceled since the lease was granted', async () => {
+    const proxy = await startFaultProxy(running.daemon.url);
+    proxy.plan = ({ path }) => (path.endsWith('/lease/request') ? 'lateAnswer' : 'none');
+    const { direct, effects, post, becomes } = await openWorker(proxy.url);
+    const request = { addon_id: 'python', job_type: 'flow' };
+    const id = (await post('/scheduler/jobs/submit', request)).job.job_id;
+    await becomes(id, 'RUNNING');
+    await direct.jobs.cancel(id);
+    // Longer than a handler may begin after its stop requests were read.
+    await delay(600);
+    await eventually(() => expect(proxy.late).toHaveLength(1));
+    proxy.deliverAnswers();
     await becomes(id, 'CANCELED');
     expect(effects).toEqual([]);
   });

@@ -1,5 +1,6 @@
 // Durable calls from remote workers: through the TypeScript worker, and as plain requests. They are stored once, survive the
 // end of a lease, and are refused without one.
+import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import { pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
@@ -401,6 +402,32 @@ test('a handler does not begin if its job was canceled while the response to the
         isLost = true;
         expect((await call('POST', `/jobs/${job.id}/cancel`, {})).status).toBe(202);
         throw new TypeError('The connection was cut.');
+      },
+    },
+    async () => {
+      starts += 1;
+    },
+  );
+  const working = worker.run();
+  await becomes(job, 'CANCELED');
+  worker.drain();
+  await working;
+  expect(starts).toBe(0);
+});
+
+test('a handler does not begin late if its job was canceled since the lease was granted', async () => {
+  const job = await submit('any', { addon_id: 'late-response' });
+  let starts = 0;
+  const worker = new LeaseholdWorker(
+    {
+      ...{ url: running.daemon.url, key, queue: 'late-response' },
+      async fetch(url, options) {
+        const response = await fetch(url, options);
+        if (!String(url).endsWith('/lease/request')) return response;
+        expect((await call('POST', `/jobs/${job.id}/cancel`, {})).status).toBe(202);
+        // Longer than a handler may begin after its stop requests were read.
+        await delay(600);
+        return response;
       },
     },
     async () => {

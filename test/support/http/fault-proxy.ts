@@ -12,6 +12,8 @@ export type Fault =
   | 'dropAnswer'
   /** Half of the answer arrives. */
   | 'cutAnswer'
+  /** The answer is kept until `deliverAnswers`. */
+  | 'lateAnswer'
   | 'tooMany'
   | 'unavailable';
 
@@ -29,6 +31,9 @@ export interface FaultProxy {
   plan: (request: SeenRequest, index: number) => Fault;
   /** Where requests go: a daemon that was started anew has another port. */
   setTarget(url: string): void;
+  /** Answers that were kept. */
+  late: (() => void)[];
+  deliverAnswers(): void;
   /** Cuts every connection, also streams. */
   cutAll(): void;
 }
@@ -57,6 +62,10 @@ export async function startFaultProxy(target: string): Promise<FaultProxy> {
     setTarget: (url) => {
       daemon = new URL(url);
     },
+    late: [],
+    deliverAnswers: () => {
+      for (const deliver of proxy.late.splice(0)) deliver();
+    },
     cutAll,
   };
   return proxy;
@@ -82,7 +91,10 @@ async function serve(proxy: FaultProxy, daemon: URL, incoming: IncomingMessage, 
   if (fault === 'tooMany') return refuse(outgoing, 429, 'TOO_MANY_REQUESTS');
   if (fault === 'unavailable') return refuse(outgoing, 503, 'DRAINING');
   const options = { host: daemon.hostname, port: daemon.port, method, path: url, headers: incoming.headers };
-  const upstream = forward({ ...options, agent: false }, (answer) => pass(answer, incoming, outgoing, fault));
+  const upstream = forward({ ...options, agent: false }, (answer) => {
+    if (fault !== 'lateAnswer') return pass(answer, incoming, outgoing, fault);
+    proxy.late.push(() => pass(answer, incoming, outgoing, 'none'));
+  });
   upstream.on('error', () => incoming.socket.destroy());
   outgoing.on('close', () => upstream.destroy());
   incoming.pipe(upstream);

@@ -129,15 +129,32 @@ test('a schedule fires once for each of its times', () => {
   ]);
 });
 
-test('the outcome of a delivery may come before an earlier event of its job, nothing else may', () => {
+test('the outcome of a delivery may come before an earlier event of its job, and not before the delivered event', () => {
   const sent = (event: string, seq: string) => ({ event, seq, job: 'j', target: null, place });
-  const events = ['1', '2'].map((seq) => ({ seq, type: 'any', job_id: 'j', place }));
+  const outcome = (seq: string) => ({
+    ...{ seq, type: 'job.webhook_delivered', job_id: 'j', place },
+    data: { delivery_id: 'd', event_id: '1' },
+  });
+  const events = [
+    { seq: '1', type: 'job.waiting', job_id: 'j', data: null, place },
+    { seq: '2', type: 'job.woken', job_id: 'j', data: null, place },
+    ...['3', '4'].map(outcome),
+  ];
   const violations = (...stream: object[]) =>
     [...checkStream(stream as Parameters<typeof checkStream>[0], events as Parameters<typeof checkStream>[1])].map(
       describeViolation,
     );
-  expect(violations(sent('job:webhook:delivered', '2'), sent('job:woken', '1'))).toEqual([]);
-  expect(violations(sent('job:woken', '2'), sent('job:waiting', '1'))).toEqual([
-    'I11 event 1 of j came after 2 (here:1) (here:1)',
+  const [waiting, woken] = [sent('job:waiting', '1'), sent('job:woken', '2')];
+  const [delivered, again] = ['3', '4'].map((seq) => sent('job:webhook:delivered', seq)) as [object, object];
+  expect(violations(waiting, delivered, woken, again)).toEqual([]);
+  expect(violations(woken, waiting, delivered, again)).toEqual(['I11 event 1 of j came after 2 (here:1) (here:1)']);
+  expect(violations(delivered, waiting, woken, again)).toEqual([
+    'I11 event 3 came before 1, whose delivery it reports (here:1)',
+  ]);
+  expect(violations(waiting, woken, again, delivered)).toEqual([
+    'I11 event 3 of delivery d came after 4 (here:1) (here:1)',
+  ]);
+  expect(violations(waiting, woken, again)).toEqual([
+    'I11 event 3 (job.webhook_delivered of j) never came in the stream (here:1)',
   ]);
 });

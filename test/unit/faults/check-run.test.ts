@@ -85,6 +85,32 @@ test('a run without violations passes', async () => {
   expect(await check({})).toEqual([]);
 });
 
+/** The handler began at that time, the cancel was acknowledged at 12. */
+function canceledWhileRunning(at: number): Records {
+  const requested = { ...started, seq: '3', type: 'job.cancel_requested', from_status: 'RUNNING', time: 1_017 };
+  const end = { ...completed, seq: '4', time: 3_000 };
+  return {
+    'operations.jsonl': [enqueue, { ...enqueue, name: 'cancel', key: undefined, startedAt: 10, endedAt: 12 }],
+    'effects.jsonl': [
+      { ...begin, at },
+      // After a wait of the same attempt.
+      { ...begin, at: at + 1_500 },
+      { ...begin, kind: 'end', at: at + 1_501 },
+    ],
+    'events-0.jsonl': [enqueued, started, requested, end],
+    'stream-0.jsonl': [
+      sent,
+      sentStart,
+      { ...sentStart, event: 'job:cancel:requested', seq: '3' },
+      { ...sentEnd, seq: '4' },
+    ],
+  };
+}
+
+test('a handler may begin within a second after the cancel of a job that was RUNNING', async () => {
+  expect(await check(canceledWhileRunning(1_012))).toEqual([]);
+});
+
 const other = { ...begin, job: 'j2', lease: 'l2', at: 25 };
 const cases: [found: string, changes: Records][] = [
   [
@@ -133,8 +159,12 @@ const cases: [found: string, changes: Records][] = [
     },
   ],
   [
-    'I7 job j1 began after its cancel was acknowledged (operations.jsonl:2) (effects.jsonl:1)',
+    'I7 job j1 began 8 ms after its cancel was acknowledged (operations.jsonl:2) (effects.jsonl:1)',
     { 'operations.jsonl': [enqueue, { ...enqueue, name: 'cancel', key: undefined, startedAt: 10, endedAt: 12 }] },
+  ],
+  [
+    'I7 job j1 began 1008 ms after its cancel was acknowledged (operations.jsonl:2) (effects.jsonl:1)',
+    canceledWhileRunning(1_020),
   ],
   [
     'I8 key k1 was answered with job j2, before with j1 (operations.jsonl:1) (operations.jsonl:2)',

@@ -45,6 +45,8 @@ else:  # run as a file
 REQUEST_TIMEOUT = 10.0
 MAX_LEASES_KNOWN = 10000  # more than can be granted while an answer is under way
 WAIT_SECONDS = 20
+START_WITHIN = 0.5  # a handler that begins later than this after its stop requests were read reads them again
+MAX_BEATS = 3  # after that many late answers the handler begins: the server is slow
 RETRY_SECONDS = 0.5
 MAX_SERVER_ERRORS = 20  # a server that fails to answer this very request will not succeed with it later
 
@@ -274,8 +276,7 @@ class Worker:
                     self.log("another slot has the lease of %s" % job["job_id"])
                     return None
                 work = Work(job, lease["lease_id"], lease["ttl_sec"], sent_at, self._call, self.release_lane)
-                if answer_lost:
-                    self._confirm(work)
+                self._confirm(work, float("-inf") if answer_lost else sent_at)
                 if time.monotonic() < work.deadline:
                     return work
                 try:  # the answer came too late to begin: the job goes back, if the lease is still ours to give
@@ -289,13 +290,20 @@ class Worker:
         self._post("/jobs/%s/status" % job["job_id"], {"state": "QUEUED", "worker_id": self.worker_id})
         return None
 
-    def _confirm(self, work: Work) -> None:
-        """Sends a heartbeat before the handler begins: the lease may be that of an earlier request whose answer was lost,
-        and a stop may have been requested since then."""
-        while time.monotonic() < work.deadline:
-            if self._send_beat(work) is not None:
+    def _confirm(self, work: Work, sent_at: float) -> None:
+        """Sends a heartbeat before the handler begins, if the request for the lease was sent too long ago: a stop may have
+        been requested since then. `sent_at` is -inf if the lease may be that of an earlier request whose answer was lost."""
+        beats = 0
+        while beats < MAX_BEATS and time.monotonic() - sent_at > START_WITHIN and time.monotonic() < work.deadline:
+            beat_at = time.monotonic()
+            renewed = self._send_beat(work)
+            if renewed is False:
                 return
-            time.sleep(0.25)
+            if renewed is None:
+                time.sleep(0.25)
+            else:
+                sent_at = beat_at
+                beats += 1
 
     def _beat(self, work: Work) -> None:
         wait = work.ttl / 3

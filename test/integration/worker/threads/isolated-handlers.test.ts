@@ -1,6 +1,10 @@
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { pauseJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
+import { cancelJob, pauseJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { receiveEvent } from '../../../../server/jobs/received/receive-event.ts';
 import { loadHandlers } from '../../../../server/worker/handlers/load-handlers.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';
@@ -81,5 +85,26 @@ test('a durable sleep or wait in a thread suspends the job, and the thread takes
   daemon.onEventReceived(context.tenant);
   await eventually(async () =>
     expect(await reread(context, job!.job)).toMatchObject({ status: 'SUCCESS', result: 'awake', attempt: 3 }),
+  );
+});
+
+test('a handler that waited for its thread does not begin if its job was canceled meanwhile', async () => {
+  const until = join(mkdtempSync(join(tmpdir(), 'leasehold-waiter-')), 'until');
+  const daemon = await startDaemon(context, {
+    handlers: await loadHandlers(fixtures),
+    // No heartbeat comes in time to report the cancel.
+    env: { HANDLER_THREADS: '1', LEASE_SECONDS: '60', HEARTBEAT_INTERVAL_SECONDS: '20' },
+  });
+  const [first] = await daemon.enqueue(context.tenant, [{ type: 'isolated.waiter', payload: { until } }], 'test');
+  await eventually(async () => expect((await reread(context, first!.job)).status).toBe('RUNNING'));
+  const [second] = await daemon.enqueue(context.tenant, [{ type: 'isolated.recorder', payload: {} }], 'test');
+  await eventually(async () => expect((await reread(context, second!.job)).status).toBe('RUNNING'));
+  const { done } = await cancelJob(context.db, context.schema, { jobId: second!.job.id, actor: 'user:ann' });
+  expect(done).toBe(false);
+  // Longer than a handler may begin after its stop requests were read.
+  await delay(600);
+  writeFileSync(until, '');
+  await eventually(async () =>
+    expect(await reread(context, second!.job)).toMatchObject({ status: 'CANCELED', progress: null }),
   );
 });
