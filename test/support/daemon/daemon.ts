@@ -18,7 +18,8 @@ export const fastSettings: Record<string, string> = {
   STALE_LEASE_GRACE_SECONDS: '0.2',
   SWEEP_INTERVAL_SECONDS: '0.2',
   POLL_INTERVAL_SECONDS: '0.5',
-  CANCEL_GRACE_SECONDS: '0.5',
+  // Longer than a handler needs to stop on a busy machine. Tests of handlers that do not stop set less.
+  CANCEL_GRACE_SECONDS: '10',
   SHUTDOWN_GRACE_PERIOD_SECONDS: '1',
   WORKER_CONCURRENCY: '20',
   TENANT_CONCURRENCY: '20',

@@ -30,6 +30,8 @@ interface Run {
   beside: number;
 }
 
+const shortGrace = { CANCEL_GRACE_SECONDS: '0.5' };
+
 /** A type whose handler ignores its signal and ends when the test says so. */
 function deafHandler() {
   const runs: Run[] = [];
@@ -54,7 +56,7 @@ function deafHandler() {
 
 async function startDeaf(env: Record<string, string> = {}) {
   const { definition, runs } = deafHandler();
-  const daemon = await startDaemon(context, { handlers: [definition], env: { ...longLease, ...env } });
+  const daemon = await startDaemon(context, { handlers: [definition], env: { ...shortGrace, ...longLease, ...env } });
   const begun = (job: Pick<Job, 'id'>, attempt = 1) =>
     eventually(() => {
       const run = runs.find((one) => one.job === job.id && one.attempt === attempt);
@@ -218,7 +220,7 @@ test.skipIf(citusCluster())(
   async () => {
     const proxy = await startProxy(context.url);
     const { definition, runs } = deafHandler();
-    const daemon = await startDaemon({ ...context, url: proxy.url }, { handlers: [definition] });
+    const daemon = await startDaemon({ ...context, url: proxy.url }, { handlers: [definition], env: shortGrace });
     const sweeping = await startDaemon(context, { env: { WORKER_CONCURRENCY: '0' } });
     const job = await addJob(context, { type: 'deaf', targetId: 'lost', maxAttempts: 5 });
     daemon.signals.workAvailable(context.tenant);
@@ -246,7 +248,7 @@ test.skipIf(citusCluster())(
 test('a daemon whose lease expired keeps the lane if it fences the job off before the sweeper', async () => {
   const proxy = await startProxy(context.url);
   const { definition, runs } = deafHandler();
-  const env = { STALE_LEASE_GRACE_SECONDS: '3600' };
+  const env = { ...shortGrace, STALE_LEASE_GRACE_SECONDS: '3600' };
   const daemon = await startDaemon({ ...context, url: proxy.url }, { handlers: [definition], env });
   const job = await addJob(context, { type: 'deaf', targetId: 'kept', maxAttempts: 2 });
   daemon.signals.workAvailable(context.tenant);

@@ -17,7 +17,8 @@ const fixtures = fileURLToPath(new URL('../../../fixtures/isolated.ts', import.m
 
 test('a thread that blocks is terminated by a pause, and other jobs continue meanwhile', async () => {
   // A blocked thread keeps a core busy; a short lease would not outlive it on a crowded machine.
-  const daemon = await startDaemon(context, { handlers: await loadHandlers(fixtures), env: { LEASE_SECONDS: '30' } });
+  const env = { LEASE_SECONDS: '30', CANCEL_GRACE_SECONDS: '0.5' };
+  const daemon = await startDaemon(context, { handlers: await loadHandlers(fixtures), env });
   const deaf = await addJob(context, { type: 'isolated.blocker' });
   daemon.signals.workAvailable(context.tenant);
   // RUNNING is not enough: a pause before the thread has begun stops the job without terminating anything.
