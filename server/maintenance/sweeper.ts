@@ -55,6 +55,8 @@ interface RepairPosition {
   changed: boolean;
   /** When the last scan of all its jobs ended. */
   scannedAtMs: number;
+  /** The number of owned jobs beyond those of active leases, by the last probe without new events. */
+  unleased: number;
 }
 
 export class Sweeper {
@@ -80,9 +82,13 @@ export class Sweeper {
       if (msOrInfinity(resumes_ms) <= 0) await this.#runStep(tenant, 'targets', () => this.#sweepPauses(tenant));
       if (canary_ended === true) await this.#runStep(tenant, 'targets', () => this.#sweepCanaries(tenant));
     }
-    for (const { tenant, hasNewEvents } of found) {
+    for (const { tenant, results, hasNewEvents } of found) {
       const position = this.#positionOf(tenant);
-      if (!hasNewEvents && monotonicMs() < position.scannedAtMs + rescanMs) continue;
+      const unleased = hasNewEvents ? 0 : Number(results.unleased ?? 0);
+      // The same number again is an error of the counts: the scan found no such job.
+      const isMissing = unleased > 0 && unleased !== position.unleased;
+      position.unleased = unleased;
+      if (!hasNewEvents && !isMissing && monotonicMs() < position.scannedAtMs + rescanMs) continue;
       this.#unrepaired.add(tenant.id);
       position.changed = true;
     }
@@ -101,7 +107,10 @@ export class Sweeper {
   }
 
   #positionOf(tenant: Tenant): RepairPosition {
-    const unscanned = { orphansFrom: firstUuid, lanesFrom: '', changed: false, scannedAtMs: Number.NEGATIVE_INFINITY };
+    const unscanned = {
+      ...{ orphansFrom: firstUuid, lanesFrom: '', changed: false, unleased: 0 },
+      scannedAtMs: Number.NEGATIVE_INFINITY,
+    };
     const position = this.#positions.get(tenant.id) ?? unscanned;
     this.#positions.set(tenant.id, position);
     return position;

@@ -17,9 +17,10 @@ import { sealsFollower } from '../events/seals/seal-chain.ts';
 import { waitsForResolver } from '../jobs/flows/follow-dependencies.ts';
 import { canaryOverdueSql } from '../jobs/lanes/conclude-canaries.ts';
 import { defaultTimeout, isTimedOutSql } from '../jobs/model/job.ts';
-import { statusIn, timedStatuses, unstartedStatuses } from '../jobs/model/states.ts';
+import { ownedStatuses, statusIn, timedStatuses, unstartedStatuses } from '../jobs/model/states.ts';
 import { isFinishedSql } from '../jobs/retention/delete-stale.ts';
 import type { Config } from '../kernel/config.ts';
+import { allQueues, currentCountsKey } from '../stats/read-counts.ts';
 import type { PerTenantTasks } from './create-per-tenant-tasks.ts';
 import {
   hasReadAll,
@@ -150,6 +151,10 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
         next_lease_ms: (s) =>
           `(select ${msUntil('min(expires_at)')} from ${s}.leases
              where state = 'ACTIVE' and expires_at >= now() - interval '${config.staleLeaseGraceSeconds} seconds')`,
+        // More than zero if an owned job has no active lease, as after a change made directly in SQL. The counts come from
+        // the log, so that an idle tenant costs the read of one row.
+        unleased: (s) =>
+          `(${ownedCount(s)}) - (select coalesce(sum(cardinality(job_ids)), 0) from ${s}.leases where state = 'ACTIVE')::float8`,
         timeouts: (s, tenant) =>
           `exists (select 1 from ${s}.leases l join ${s}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id
                     where l.state = 'ACTIVE' and l.kind = 'remote' and j.status = 'RUNNING'
@@ -198,6 +203,13 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
       },
     },
   ];
+}
+
+/** SQL: the number of owned jobs, by the log. */
+function ownedCount(schema: string): string {
+  const counts = ownedStatuses.map((status) => `coalesce((deltas ->> '${status}')::float8, 0)`).join(' + ');
+  return `coalesce((select ${counts} from ${schema}.stat_minutes
+             where queue = '${allQueues}' and minute = '${currentCountsKey}'), 0)`;
 }
 
 function upToDate({ up_to_date }: ProbeResults): Set<string> {

@@ -7,9 +7,12 @@ import { repairOrphans } from '../../../server/jobs/finish/due-jobs.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import type { Status } from '../../../server/jobs/model/states.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
+import { probeTenants } from '../../../server/maintenance/probes.ts';
 import { Sweeper, type SweeperOptions } from '../../../server/maintenance/sweeper.ts';
+import type { PolledTask } from '../../../server/maintenance/tenant-poller.ts';
 import { reportStatus } from '../../../server/scheduler/report-status.ts';
 import { requestLease } from '../../../server/scheduler/request-lease.ts';
+import { rollUpNow } from '../../../server/stats/roll-up.ts';
 import type { Tenant } from '../../../server/tenants/tenant.ts';
 import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { startDaemon } from '../../support/daemon/daemon.ts';
@@ -18,6 +21,7 @@ import { addJob, claim, eventTypes, reread } from '../../support/jobs.ts';
 import { loseLease } from '../../support/lose-lease.ts';
 import { checkInvariants } from '../../support/model/invariants.ts';
 import { addTenant, useTenant } from '../../support/postgres/database.ts';
+import { createTasks } from '../../support/tasks.ts';
 
 const context = useTenant();
 const firstId = '00000000-0000-0000-0000-000000000000';
@@ -170,6 +174,40 @@ test('a tenant without new events is scanned once, however many jobs wait in it'
   expect(sent).toEqual([]);
   await sweeper.sweep([{ tenant, results: {}, hasNewEvents: true }]);
   expect(sent.length).toBeGreaterThan(0);
+});
+
+test('the next sweep finds a job whose lease is gone in a tenant without new events, and does not scan in vain', async () => {
+  const { db } = context;
+  const other = { ...context, ...(await addTenant(db)) };
+  const { schema, tenant } = other;
+  await addJob(other);
+  const { leaseId } = await claim(other, { leaseSeconds: long, owner: 'gone' });
+  await rollUpNow(db, schema);
+  let scans = 0;
+  const sweeper = createSweeper(tenant, {
+    observe: (_tenant, kind) => {
+      if (kind === 'orphans') scans += 1;
+    },
+  });
+  const { polled } = createTasks(db, [tenant]);
+  const { probes } = polled.find(({ name }) => name === 'sweep') as PolledTask;
+  const sweep = async () => {
+    const { found } = await probeTenants(db, [tenant], probes);
+    await sweeper.sweep(found.map((one) => ({ ...one, hasNewEvents: false })));
+  };
+  await sweep();
+  await sweep();
+  expect(scans).toBe(1);
+  await loseLease(other, leaseId);
+  await sweep();
+  expect(await db.query(`select id, state from ${schema}.leases`)).toEqual([{ id: leaseId, state: 'ACTIVE' }]);
+  await sweep();
+  expect(scans).toBe(2);
+  // Counts that are wrong lead to one scan.
+  await db.query(`update ${schema}.stat_minutes set deltas = deltas || '{"RUNNING": 3}' where minute = '-infinity'`);
+  await sweep();
+  await sweep();
+  expect(scans).toBe(3);
 });
 
 test('one sweep reads tens of thousands of jobs', async () => {
