@@ -18,6 +18,19 @@ test.each(['README.md', 'CONTRIBUTING.md', ...pages])('%s names files that exist
   expect(named.filter((path = '') => !existsSync(join(root, path)))).toEqual([]);
 });
 
+test('every promise of docs/guarantees.md names its tests and its limits, and every scenario that it names exists', () => {
+  const page = read('docs/guarantees.md');
+  const sections = page.split(/^## /m).slice(1);
+  const promises = sections.filter((section) => /^- (Tests|Limits):/m.test(section));
+  expect(promises.length).toBeGreaterThan(12);
+  const isComplete = (section: string) =>
+    /^- Tests:.*?(`test\/[^`]+\.test\.ts`|scenario).*^- Limits: \S/ms.test(section);
+  expect(promises.filter((section) => !isComplete(section)).map((section) => section.split('\n')[0])).toEqual([]);
+  const scenarios = readdirSync(join(root, 'test/faults/scenarios')).join(' ');
+  const named = new Set([...page.matchAll(/\b(a\d+)\b/g)].map(([, name = '']) => name));
+  expect([...named].filter((name) => !scenarios.includes(`${name}-`))).toEqual([]);
+});
+
 const architecture = read('docs/architecture.md');
 
 test('every file that the architecture page names exists', () => {
