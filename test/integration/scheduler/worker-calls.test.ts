@@ -263,7 +263,9 @@ async function hold(more: object = {}) {
   const own = { addon_id: 'by-hand', worker_id: 'hand' };
   await call('POST', '/scheduler/jobs/submit', { addon_id: 'by-hand', job_type: 'any', ...more });
   const { job } = (await call('POST', '/scheduler/jobs/claim', own)).body;
-  const { lease } = (await call('POST', '/scheduler/lease/request', { job_id: job.job_id, worker_id: 'hand' })).body;
+  const { lease } = (
+    await call('POST', '/scheduler/lease/request', { job_id: job.job_id, worker_id: 'hand', ttl_sec: 600 })
+  ).body;
   const holder = { job_id: job.job_id, worker_id: 'hand' };
   const post = (path: string, body: object) =>
     call('POST', `/scheduler/lease/${lease.lease_id}/${path}`, { ...holder, ...body });
