@@ -1,24 +1,17 @@
 // The durable calls of one run of a handler. Each has a name and a position in the order of calls, and is stored. A
 // later run of the same job makes the same calls and gets their stored results. A run that waits for long is suspended:
 // it is stopped, its job becomes WAITING, and the next run begins from the top.
-import type { StepCall, StepEnd, StoredStep, WaitEnd } from '../jobs/attempt/steps.ts';
-import type { JobErrorCode } from '../jobs/model/job-errors.ts';
+import type { StepEnd } from '../jobs/attempt/save-steps.ts';
+import type { StepCall, StoredStep, WaitEnd } from '../jobs/attempt/steps.ts';
 import type { JobError, PhaseKind } from '../jobs/model/job-values.ts';
 import type { Waiting } from '../jobs/model/waiting.ts';
 import type { StepContext, StepOptions } from './durable-context.ts';
 import { dispositionOf, Fatal, Recoverable } from './handler-errors.ts';
 import { toJobError } from './job-error.ts';
 import type { DurableEffects, StepStore } from './step-store.ts';
-import {
-  JobStopped,
-  type Stopping,
-  type StopReason,
-  sleep,
-  stopped,
-  throwIfLeaseLost,
-  throwIfStopped,
-} from './stop-reason.ts';
+import { type Stopping, sleep, stopped, throwIfLeaseLost, throwIfStopped } from './stop-reason.ts';
 import { toStorable } from './storable.ts';
+import { StoredCalls, stepError, throwIfMissing } from './stored-calls.ts';
 import { tryStep } from './try-step.ts';
 
 // Shorter waits stay in the process, because suspending and claiming again costs about as much.
@@ -46,10 +39,11 @@ interface LongWait {
 export class DurableCalls {
   readonly #parts: RunParts;
   readonly #names = new Set<string>();
+  readonly #calls: StoredCalls;
   #stored: Promise<ReadonlyMap<string, StoredStep>> | undefined;
   /** Durable calls that have not returned. */
   #open = 0;
-  #calls = 0;
+  #count = 0;
   /** Steps whose code runs now. */
   runningSteps = 0;
   /** The number of calls of each kind without their own name. */
@@ -64,8 +58,6 @@ export class DurableCalls {
   #suspended = false;
   /** The handler has returned. */
   #ended = false;
-  /** The stop request in the last answer of the store, which the heartbeat may not have reported yet. */
-  #requested: StopReason | undefined;
   /** Steps of this run that failed after the last durable call. */
   readonly #failed: StepEnd[] = [];
   /** Errors of failed steps, with the call of each. */
@@ -73,6 +65,7 @@ export class DurableCalls {
 
   constructor(parts: RunParts) {
     this.#parts = parts;
+    this.#calls = new StoredCalls(() => this.store);
   }
 
   sleep(end: WaitEnd, name: string | undefined): Promise<void> {
@@ -93,11 +86,18 @@ export class DurableCalls {
       const end = (tries: number) => ({ ...call, tries, ms: performance.now() - startedAt });
       this.runningSteps += 1;
       try {
-        const parts = { name: call.name, options, stopping: this.#parts.stopping, effects: this.#parts.effects() };
-        const { value, tries } = await tryStep(run, parts);
+        const { value, tries } = await tryStep({
+          kind: 'step',
+          name: call.name,
+          run: (signal) => run({ signal }),
+          retry: options.retry,
+          timeoutSeconds: options.timeoutSeconds,
+          stopping: this.#parts.stopping,
+          effects: this.#parts.effects(),
+        });
         const copy = toStorable(value, Number.POSITIVE_INFINITY, `The result of step ${call.name}`);
         if (!copy.ok) throw new Fatal(copy.error.message, { code: copy.error.code });
-        await this.#save([{ ...end(tries), status: 'completed', result: copy.value }]);
+        await this.#calls.save([{ ...end(tries), status: 'completed', result: copy.value }]);
         return copy.value as T;
       } catch (error) {
         throwIfStopped(this.#parts.stopping.signal);
@@ -115,19 +115,15 @@ export class DurableCalls {
     if (this.#suspended || this.#parts.stopping.signal.aborted) return;
     const call = this.#errors.get(error);
     if (call === undefined || this.#failed.some(({ name }) => name === call.name)) return;
-    await this.#save([{ ...call, status: 'pending', tries: 0, ms: 0 }]);
+    await this.#calls.save([{ ...call, status: 'pending', tries: 0, ms: 0 }]);
   }
 
   /** Called after a run has completed. Rejects if an earlier run made a call that this one did not make. */
   async assertComplete(): Promise<void> {
     this.#ended = true;
     if (!this.#parts.stopping.signal.aborted) this.#stored ??= this.#load();
-    for (const { name, kind, status } of (await this.#stored)?.values() ?? []) {
-      // Phases are inserted before they run, so only a phase with a result counts as left out.
-      if (this.#names.has(name) || (kind === 'phase' && status !== 'completed' && status !== 'partial')) continue;
-      const what = kind === 'phase' ? 'completed the phase' : 'made the durable call';
-      throw stepError('STEP_MISSING', `An earlier run ${what} "${name}"; this run ended without it.`);
-    }
+    const stored = (await this.#stored)?.values() ?? [];
+    throwIfMissing(stored, ({ name }) => this.#names.has(name), 'this run ended without it');
     if (this.unanswered.size > 0) await this.store.closeQuestions();
   }
 
@@ -153,18 +149,11 @@ export class DurableCalls {
 
   /** The handler has caught these failures, so later runs must take the same path. */
   async #storeFailures(): Promise<void> {
-    if (this.#failed.length > 0) await this.#save(this.#failed.splice(0));
+    if (this.#failed.length > 0) await this.#calls.save(this.#failed.splice(0));
   }
 
-  async #save(ends: readonly StepEnd[]): Promise<void> {
-    this.#requested = await this.store.save(ends);
-  }
-
-  /** Nothing begins after a stop was requested, even if the run has not been stopped yet. */
-  async stopIfRequested(): Promise<void> {
-    if (this.#requested === undefined) return;
-    await this.store.stop(this.#requested);
-    throw new JobStopped(this.#requested);
+  stopIfRequested(): Promise<void> {
+    return this.#calls.stopIfRequested();
   }
 
   /** If the run fails with this error, the next one makes the call again. */
@@ -193,10 +182,10 @@ export class DurableCalls {
     if (this.#names.has(name)) {
       throw stepError('STEP_NAME_TWICE', `"${name}" was called twice in one run; number such calls with a key.`);
     }
-    if (this.#calls >= maxCalls) throw new RangeError(`a run makes at most ${maxCalls} durable calls`);
+    if (this.#count >= maxCalls) throw new RangeError(`a run makes at most ${maxCalls} durable calls`);
     this.#names.add(name);
-    const position = this.#calls;
-    this.#calls += 1;
+    const position = this.#count;
+    this.#count += 1;
     this.#parallel ||= this.#open > 0;
     const call = { name, position, parallel: this.#open > 0 };
     this.#open += 1;
@@ -206,7 +195,7 @@ export class DurableCalls {
       const own = stored.get(name);
       this.#checkOrder(kind, call, own, stored);
       await this.#storeFailures();
-      await this.stopIfRequested();
+      await this.#calls.stopIfRequested();
       const value = await run(call, own);
       await throwIfLeaseLost(this.#parts.stopping);
       return value;
@@ -217,10 +206,9 @@ export class DurableCalls {
   }
 
   async #load(): Promise<ReadonlyMap<string, StoredStep>> {
-    const { steps, stop } = await this.store.load();
-    this.#requested = stop;
-    this.#parallel ||= steps.some((step) => step.parallel);
-    return new Map(steps.map((step) => [step.name, step]));
+    const stored = await this.#calls.load();
+    this.#parallel ||= [...stored.values()].some((step) => step.parallel);
+    return stored;
   }
 
   #checkOrder(
@@ -286,10 +274,6 @@ export function rebuild({ message, code, disposition, details }: JobError): Erro
   const options = { code, ...(details !== undefined && { details: details as Record<string, unknown> }) };
   if (disposition === 'recoverable') return new Recoverable(message, options);
   return disposition === 'fatal' ? new Fatal(message, options) : Object.assign(new Error(message), options);
-}
-
-export function stepError(code: JobErrorCode & `STEP_${string}`, message: string): Fatal {
-  return new Fatal(message, { code });
 }
 
 function orderChanged(position: number, stored: StoredStep, kind: PhaseKind, name: string): Fatal {

@@ -1,6 +1,7 @@
 // The store of the durable calls of a run: in the tenant's schema, behind messages or HTTP, or in the memory of a test.
 import type { EventWait, WantedEvent } from '../jobs/attempt/event-waits.ts';
-import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../jobs/attempt/steps.ts';
+import type { StepChange } from '../jobs/attempt/save-steps.ts';
+import type { OpenWait, StepCall, StoredStep, WaitEnd } from '../jobs/attempt/steps.ts';
 import type { ChildEnd, ChildPolicy, ChildrenState } from '../jobs/flows/fenced-children.ts';
 import type { Units } from '../jobs/model/job-budget.ts';
 import type { AwaitedCalls, Waiting } from '../jobs/model/waiting.ts';
@@ -34,8 +35,8 @@ export interface LoadedCalls {
 /** The store of a handler's durable calls. Every method rejects if the lease is lost. */
 export interface StepStore {
   load(): Promise<LoadedCalls>;
-  /** Returns the stop that was requested. No further call begins then. */
-  save(ends: readonly StepEnd[]): Promise<StopReason | undefined>;
+  /** Returns the stop that was requested. No further call begins then, and no phase was started. */
+  save(changes: readonly StepChange[]): Promise<StopReason | undefined>;
   /** Stops the run as it was requested. */
   stop(reason: StopReason): Promise<void>;
   openSleep(call: StepCall, end: WaitEnd): Promise<OpenWait>;

@@ -6,10 +6,11 @@ import type { StepCall, StoredStep } from '../jobs/attempt/steps.ts';
 import type { JobErrorCode } from '../jobs/model/job-errors.ts';
 import { pathNameField } from '../kernel/fields.ts';
 import { maxSeconds } from '../kernel/limits.ts';
-import { type DurableCalls, stepError } from './durable-calls.ts';
+import type { DurableCalls } from './durable-calls.ts';
 import type { EventWaitOptions, ReceivedEvent } from './durable-context.ts';
 import { Fatal } from './handler-errors.ts';
 import { toStorable } from './storable.ts';
+import { stepError } from './stored-calls.ts';
 
 // Stored with the job and shown to people.
 const matchLimitBytes = 8192;

@@ -39,9 +39,9 @@ export class HttpEffects implements DurableEffects {
           return { steps: calls.sort(byPosition).map(toStoredStep), stop: toStop(answer.cancel_intent) };
       }
     },
-    save: async (ends) => {
+    save: async (changes) => {
       // A step that has ended is stored, also when the run has to stop: it is not made again.
-      const { cancel_intent: intent } = await this.#post('steps', { steps: ends }, 'alsoStopped');
+      const { cancel_intent: intent } = await this.#post('steps', { steps: changes }, 'alsoStopped');
       return toStop(intent);
     },
     stop: async ({ kind }) => stop(this.#held, kind === 'paused' ? 'pause' : 'cancel'),

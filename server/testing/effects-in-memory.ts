@@ -3,9 +3,11 @@
 import { Fatal } from '../durable/handler-errors.ts';
 import { toStorable } from '../durable/storable.ts';
 import type { StoredEvent } from '../jobs/attempt/event-waits.ts';
+import type { StoredStep } from '../jobs/attempt/steps.ts';
 import type { ChildEnd } from '../jobs/flows/fenced-children.ts';
 import { findSpent, type Spent, sumOf, type Units } from '../jobs/model/job-budget.ts';
 import { jobError } from '../jobs/model/job-errors.ts';
+import type { PhaseStatus } from '../jobs/model/job-values.ts';
 import { foreverMs, type Waiting } from '../jobs/model/waiting.ts';
 import { checkAnswer } from '../jobs/questions/answer-schema.ts';
 import type { QuestionState } from '../jobs/questions/ask.ts';
@@ -25,12 +27,16 @@ interface Limits {
   onSuspend(waiting: Waiting, leftMs: number): void;
 }
 
+/** A step or phase that counts as completed. */
+export type GivenCall = Pick<StoredStep, 'name' | 'kind' | 'position' | 'status' | 'result'>;
+
+/** `given` are the calls and phases that count as completed. */
 export function effectsInMemory(
   limits: Limits,
   tokensUsed: number,
-  given: Record<string, unknown>,
+  given: readonly GivenCall[],
   givenEvents: Record<string, readonly unknown[]>,
-): { effects: Effects; remembered: Remembered } {
+): { effects: Effects; remembered: Remembered; phases: Map<string, PhaseStatus> } {
   const children = new Map<string, { id: string }>();
   const events = new Map(Object.entries(givenEvents).map(([name, data]) => [name, [...data]]));
   const remembered: Remembered = {
@@ -44,25 +50,21 @@ export function effectsInMemory(
     sleeps: [],
     questions: [],
     eventWaits: [],
-    steps: { ...given },
+    steps: {},
   };
+  const phases = new Map<string, PhaseStatus>();
+  const remember = ({ kind, name, status, result }: GivenCall) => {
+    if (kind === 'phase') phases.set(name, status);
+    else if (status === 'completed') remembered.steps[name] = result;
+  };
+  given.forEach(remember);
   const effects: Effects = {
     steps: {
       load: async () => ({
-        steps: Object.entries(given).map(([name, result], position) => ({
-          name,
-          kind: 'step',
-          position,
-          parallel: true,
-          status: 'completed',
-          result,
-          error: null,
-          waitsUntil: null,
-          leftMs: null,
-        })),
+        steps: given.map((call) => ({ ...call, parallel: true, error: null, waitsUntil: null, leftMs: null })),
       }),
-      async save(ends) {
-        for (const { name, status, result } of ends) if (status === 'completed') remembered.steps[name] = result;
+      async save(changes) {
+        for (const change of changes) remember({ ...change, kind: change.kind ?? 'step', result: change.result });
         return undefined;
       },
       stop: async () => {},
@@ -128,7 +130,7 @@ export function effectsInMemory(
     },
     async flush() {},
   };
-  return { effects, remembered };
+  return { effects, remembered, phases };
 }
 
 /** Returns the answer of the test, checked like an answer of a person. */

@@ -1,20 +1,19 @@
 // Runs a definition, or one of its phases, without a database, with the code that runs attempts in a daemon. Reports of
 // the handler are kept in memory.
 import type { ResultOf } from '../client/job-reference.ts';
-import { type StopReason, stopReasonOf } from '../durable/stop-reason.ts';
-import type { PhaseChange } from '../jobs/attempt/phases.ts';
+import { JobStopped, type StopReason, stopReasonOf } from '../durable/stop-reason.ts';
 import type { Job } from '../jobs/model/job.ts';
+import type { PhaseStatus } from '../jobs/model/job-values.ts';
 import { loadConfig } from '../kernel/config.ts';
 import { newId } from '../kernel/ids.ts';
 import { createLogger } from '../kernel/logger.ts';
 import { invokeHere } from '../worker/attempt/context.ts';
 import type { Effects, HandlerRun } from '../worker/attempt/handler-run.ts';
-import type { PhaseStore, StoredPhase } from '../worker/attempt/run-all-phases.ts';
 import { createParts, runHandler as runAttempt } from '../worker/attempt/run-handler.ts';
-import { runPhase as runOnePhase } from '../worker/attempt/run-phase.ts';
+import { type PhaseEnd, runPhase as runOnePhase } from '../worker/attempt/run-phase.ts';
 import type { JobDefinition } from '../worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
-import { effectsInMemory } from './effects-in-memory.ts';
+import { effectsInMemory, type GivenCall } from './effects-in-memory.ts';
 import type { PhaseEndStatus, Remembered, TestOptions, TestRun } from './test-run.ts';
 
 /** Runs the whole job: its `run`, or all its phases in order. */
@@ -22,9 +21,8 @@ export async function runHandler<J extends JobDefinition>(
   definition: J,
   options: TestOptions<J> = {},
 ): Promise<TestRun<ResultOf<J>>> {
-  const { run, effects, remembered } = fakeRun(definition, options);
-  const phases = new PhasesInMemory(options.phaseResults ?? {});
-  const end = await runAttempt(definition, run, { effects, phases });
+  const { run, effects, remembered, phases } = fakeRun(definition, options);
+  const end = await runAttempt(definition, run, effects);
   const stoppedBy = stopReasonOf(run.signal);
   const isStopped = end.kind === 'failed' && stoppedBy !== undefined;
   return {
@@ -34,8 +32,16 @@ export async function runHandler<J extends JobDefinition>(
     error: end.kind === 'completed' ? undefined : end.error,
     recoverable: end.kind === 'failed' && !isStopped && end.recoverable,
     stoppedBy,
-    phases: phases.statuses(),
+    phases: endStatuses(phases),
   };
+}
+
+/** A phase that is still running at the end of the job was stopped. */
+function endStatuses(phases: ReadonlyMap<string, PhaseStatus>): TestRun['phases'] {
+  const begun = [...phases].filter(([, status]) => status !== 'pending');
+  return Object.fromEntries(
+    begun.map(([name, status]) => [name, status === 'running' ? 'stopped' : (status as PhaseEndStatus)]),
+  );
 }
 
 /** Runs one phase, with the results of earlier ones from `phaseResults`. */
@@ -50,17 +56,20 @@ export async function runPhase<J extends JobDefinition, N extends keyof ResultOf
   const phase = phases[index];
   if (phase === undefined) throw new Error(`job "${definition.type}" has no phase "${name}"`);
   const scope = { name, index, count: phases.length };
-  const end = await runOnePhase({
+  const end: PhaseEnd | { status: 'stopped' } = await runOnePhase({
     phase,
     run,
     parts: { ...createParts(definition, run, () => effects), phase: scope, results: { ...options.phaseResults } },
     invoke: (given) => invokeHere(definition, given),
     isolated: false,
-    begin: async () => undefined,
+    beginAgain: async () => {},
+  }).catch((error: unknown) => {
+    if (error instanceof JobStopped) return { status: 'stopped' };
+    throw error;
   });
   return {
     ...remembered,
-    status: end.status === 'lost' ? 'stopped' : end.status,
+    status: end.status,
     result: 'result' in end ? (end.result as ResultOf<J>[N]) : undefined,
     error: end.status === 'failed' ? end.error : undefined,
     recoverable: end.status === 'failed' && end.recoverable,
@@ -69,42 +78,11 @@ export async function runPhase<J extends JobDefinition, N extends keyof ResultOf
   };
 }
 
-// A test stops a run with its signal.
-const nothingRequested = { cancelIntent: null, cancelDetail: null };
-
-class PhasesInMemory implements PhaseStore {
-  readonly #rows = new Map<string, StoredPhase>();
-
-  constructor(results: Record<string, unknown>) {
-    for (const [name, result] of Object.entries(results)) {
-      this.#rows.set(name, { name, status: 'completed', result, message: null });
-    }
-  }
-
-  async open(names: readonly string[]): Promise<StoredPhase[]> {
-    return names.flatMap((name) => this.#rows.get(name) ?? []);
-  }
-
-  async save(changes: PhaseChange[]) {
-    for (const { name, status, result, message } of changes) {
-      this.#rows.set(name, { name, status, result, message: message ?? null });
-    }
-    return nothingRequested;
-  }
-
-  /** A phase that is still running at the end of the job was stopped. */
-  statuses(): TestRun['phases'] {
-    const rows = [...this.#rows.values()];
-    return Object.fromEntries(
-      rows.map(({ name, status }) => [name, status === 'running' ? 'stopped' : (status as PhaseEndStatus)]),
-    );
-  }
-}
-
 interface FakeRun {
   run: HandlerRun;
   effects: Effects;
   remembered: Remembered;
+  phases: ReadonlyMap<string, PhaseStatus>;
 }
 
 function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
@@ -115,7 +93,7 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
   else options.signal?.addEventListener('abort', follow, { once: true });
   const limit = options.tokenLimit ?? config.tokenLimit;
   const stop = (reason: StopReason) => controller.abort(reason);
-  const { effects, remembered } = effectsInMemory(
+  const inMemory = effectsInMemory(
     {
       answers: options.answers ?? {},
       childResult: options.childResult ?? (() => null),
@@ -127,7 +105,7 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
       onSuspend: (waiting, leftMs) => stop({ kind: 'suspended', waiting, leftMs }),
     },
     options.tokensUsed ?? 0,
-    options.stepResults ?? {},
+    givenCalls(definition, options),
     options.events ?? {},
   );
   const job = {
@@ -154,5 +132,18 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
     leaseId: newId(),
     tenant: { slug: 'test', settings: {} },
   } as unknown as HandlerRun;
-  return { run, effects, remembered };
+  return { run, ...inMemory };
+}
+
+function givenCalls({ phases = [] }: JobDefinition, { stepResults = {}, phaseResults }: TestOptions): GivenCall[] {
+  const results: Record<string, unknown> = phaseResults ?? {};
+  const steps = Object.keys(stepResults).map((name, position): GivenCall => {
+    return { name, kind: 'step', position, status: 'completed', result: stepResults[name] };
+  });
+  const done = phases.flatMap(({ name }, position): GivenCall[] => {
+    return Object.hasOwn(results, name)
+      ? [{ name, kind: 'phase', position, status: 'completed', result: results[name] }]
+      : [];
+  });
+  return phases.length > 0 ? done : steps;
 }

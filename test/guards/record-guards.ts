@@ -69,6 +69,32 @@ export const recordGuards: readonly Guard[] = [
     tests: ['test/integration/durable/durable-steps.test.ts'],
   },
   {
+    name: 'stored phases do not run again',
+    prevents: 'a phase runs again after it was stored',
+    file: 'server/worker/attempt/run-all-phases.ts',
+    edits: [
+      {
+        search: `  if (status === 'completed' || status === 'partial') return { status, result, message: message ?? undefined };\n`,
+        replace: '',
+      },
+    ],
+    tests: ['test/integration/worker/attempt/run-all-phases.test.ts'],
+  },
+  {
+    name: 'phases keep their order',
+    prevents: 'a deploy puts a phase before one that has ended, and the job continues as if it had run',
+    file: 'server/worker/attempt/run-all-phases.ts',
+    edits: [{ search: '    if (position < next) {\n', replace: '    if (position < 0) {\n' }],
+    tests: ['test/integration/durable/compared-runs.test.ts'],
+  },
+  {
+    name: 'a phase starts once',
+    prevents: 'a start whose answer was lost counts as another try',
+    file: 'server/jobs/attempt/save-steps.ts',
+    edits: [{ search: `(p.status = 'running' and p.attempt < excluded.attempt)`, replace: `p.status = 'running'` }],
+    tests: ['test/integration/jobs/attempt/step-group-commit.test.ts'],
+  },
+  {
     name: 'keys belong to their owner',
     prevents: 'a tenant reads or revokes the key of another',
     file: 'server/tenants/api-keys/key-store.ts',

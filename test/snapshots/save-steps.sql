@@ -1,6 +1,6 @@
 -- $1: jobIds
 -- $2: leaseIds
--- $3: ends
+-- $3: changes
 with held as (
   select j.id, j.target_id, j.attempt, j.lease_id, j.cancel_intent, j.cancel_detail
   from "tenant_acme".jobs j
@@ -10,27 +10,37 @@ with held as (
   for share
 ),
 given as (
-  select g.*, now() as at, now() - g.ms * interval '1 millisecond' as started
+  select g.*,
+    case when g.status <> 'pending' then now() - g.ms * interval '1 millisecond' end as started,
+    case when g.status not in ('pending', 'running') then now() end as ended
   from jsonb_to_recordset($3::jsonb) as g(
-      n int, job_id uuid, name text, position smallint, parallel boolean, status text, result jsonb, error jsonb,
-      tries int, ms float8, event text, actor text, data jsonb)
+      n int, job_id uuid, name text, kind text, position smallint, parallel boolean, status text, message text,
+      result jsonb, error jsonb, attempt int, ms float8, overall real, event text, actor text, data jsonb)
 ),
 saved as (
   insert into "tenant_acme".phases as p
-    (job_id, name, kind, position, parallel, status, progress, result, error, attempt, started_at, finished_at)
-  select h.id, g.name, 'step', g.position, g.parallel, g.status, case when g.status = 'completed' then 100 else 0 end,
-    g.result, g.error, g.tries, g.started, g.at
+    (job_id, name, kind, position, parallel, status, progress, message, result, error, attempt, started_at,
+      finished_at)
+  select h.id, g.name, g.kind, g.position, g.parallel, g.status,
+    case when g.status in ('completed', 'partial') then 100 else 0 end,
+    g.message, g.result, g.error, g.attempt, g.started, g.ended
   from held h
   join given g on g.job_id = h.id
+  where h.cancel_intent is null
+    or g.status <> 'running'
   on conflict (job_id, name) do update
-  set status = excluded.status,
-    progress = excluded.progress,
+  set position = excluded.position,
+    status = excluded.status,
+    progress = case when excluded.status in ('failed', 'skipped') then p.progress else excluded.progress end,
+    message = case when excluded.status = 'running' then null else coalesce(excluded.message, p.message) end,
     result = excluded.result,
     error = excluded.error,
-    attempt = p.attempt + excluded.attempt,
+    attempt = case when excluded.status = 'running' then 0 else p.attempt end + excluded.attempt,
+    started_at = case when excluded.status = 'running' then excluded.started_at else p.started_at end,
     finished_at = excluded.finished_at
   where p.status = 'pending'
     or row(p.status, p.result, p.error) is distinct from row(excluded.status, excluded.result, excluded.error)
+    or (p.status = 'running' and p.attempt < excluded.attempt)
   returning p.job_id, p.name
 ),
 recorded as (

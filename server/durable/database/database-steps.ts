@@ -1,8 +1,9 @@
 // Stores the durable calls of an attempt of this process in its tenant's schema. Every write is fenced, and a refused
 // one ends the attempt with `leaseLost`. Calls are retried while the database is unavailable.
 import { type EventWait, openEventWait, type WantedEvent } from '../../jobs/attempt/event-waits.ts';
+import type { StepChange } from '../../jobs/attempt/save-steps.ts';
 import type { StepGroupCommit } from '../../jobs/attempt/step-group-commit.ts';
-import { type OpenWait, openSleep, type StepCall, type StepEnd, type WaitEnd } from '../../jobs/attempt/steps.ts';
+import { type OpenWait, openSleep, type StepCall, type WaitEnd } from '../../jobs/attempt/steps.ts';
 import { isHeld } from '../../jobs/claim/lease.ts';
 import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
 import { openQuestion, type QuestionState } from '../../jobs/questions/ask.ts';
@@ -55,15 +56,15 @@ export class DatabaseSteps implements StepStore {
     return this.#fenced(() => openEventWait(db, tenant.schema, this.#held, call, wanted, this.#actor));
   }
 
-  async save(ends: readonly StepEnd[]): Promise<StopReason | undefined> {
+  async save(changes: readonly StepChange[]): Promise<StopReason | undefined> {
     const { tenant, config, stepCommits } = this.#run;
     let bytes = 0;
-    for (const { name, result } of ends) {
+    for (const { name, result } of changes) {
       const stored = toStorable(result, config.resultLimitBytes, `The result of step ${name}`);
       if (!stored.ok) throw new Fatal(stored.error.message, { code: stored.error.code });
       bytes += stored.text?.length ?? 0;
     }
-    const write = { held: this.#held, ends, actor: this.#actor };
+    const write = { held: this.#held, changes, actor: this.#actor };
     return requestedStop(await this.#fenced(() => stepCommits.save(tenant.schema, write, bytes)));
   }
 

@@ -1,12 +1,12 @@
-// Reads stored calls and writes the results of steps, in statements that the attempts of one tenant share. Each job is
+// Reads stored calls and writes the results of steps and phases, in statements that the attempts of one tenant share. Each job is
 // fenced by its own lease.
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { HeldJob } from '../claim/lease.ts';
 import type { StopRequest } from '../model/job-values.ts';
 import { alone, HeldGroups, type HeldRequest } from './held-groups.ts';
-import { loadSharedSteps } from './load-shared-steps.ts';
-import { type LoadedSteps, loadSteps, type StepWrite, saveSteps } from './steps.ts';
+import { type LoadedSteps, loadSharedSteps, loadSteps } from './load-steps.ts';
+import { type StepWrite, saveSteps } from './save-steps.ts';
 
 interface SaveRequest extends StepWrite, HeldRequest {}
 

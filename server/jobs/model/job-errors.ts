@@ -18,7 +18,7 @@ export const jobErrors = {
   PHASES_FAILED: 'At least one phase failed; `error.phases` has the error of each.',
   STEP_NAME_TWICE: 'Two durable calls of one run had the same name.',
   STEP_ORDER_CHANGED:
-    'A durable call was made where an earlier run of the job made another, e.g. after a deploy; the message names both.',
+    'A durable call or a phase is where an earlier run of the job had another, e.g. after a deploy; the message names both.',
   STEP_MISSING: 'The handler completed without a durable call or a completed phase of an earlier run of the job.',
   QUESTION_EXPIRED: 'Nobody answered a question of the job in time, and it has no default answer.',
   ANSWER_REFUSED: 'An answer fits the form, but the schema of the handler refuses it; the next run asks again.',

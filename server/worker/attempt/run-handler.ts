@@ -11,20 +11,17 @@ import type { ContextParts } from './context.ts';
 import { invokeHere, parseCheckpoint, parsePayload } from './context.ts';
 import { DatabaseEffects } from './database-effects.ts';
 import type { Effects, HandlerEnd, HandlerRun } from './handler-run.ts';
-import { databasePhaseStore, type PhaseStore, runPhases } from './run-all-phases.ts';
+import { runPhases } from './run-all-phases.ts';
 import type { Invoke } from './run-phase.ts';
 
 export type { HandlerEnd, HandlerRun };
 
-/** The destination of an attempt's reports. The test kit keeps them in memory. */
-export interface Reports {
-  effects: Effects;
-  phases: PhaseStore;
-}
-
-/** One function with few objects, because thousands of jobs a second run through it. */
-export async function runHandler(definition: JobDefinition, run: HandlerRun, reports?: Reports): Promise<HandlerEnd> {
-  let effects = reports?.effects;
+/**
+ * One function with few objects, because thousands of jobs a second run through it. The test kit gives effects that keep
+ * in memory what a daemon stores.
+ */
+export async function runHandler(definition: JobDefinition, run: HandlerRun, given?: Effects): Promise<HandlerEnd> {
+  let effects = given;
   let end: HandlerEnd;
   let parts: Parts | undefined;
   try {
@@ -43,8 +40,7 @@ export async function runHandler(definition: JobDefinition, run: HandlerRun, rep
         : toStorable(result, limit, 'The result');
       end = endOf(stored, parts);
     } else {
-      const store = reports?.phases ?? databasePhaseStore(run);
-      end = await runPhases({ phases, run, parts, isolated: isolate !== undefined, invoke, store });
+      end = await runPhases({ phases, run, parts, isolated: isolate !== undefined, invoke });
     }
     // A thread has compared its own calls. Phases are compared when they are opened.
     if (isolate === undefined && phases === undefined && end.kind !== 'failed') {

@@ -129,7 +129,7 @@ class HandlerThread {
 
   readonly #steps: StepStore = {
     load: async () => (await this.#call({ effect: 'loadSteps' })) as LoadedCalls,
-    save: async (ends) => (await this.#call({ effect: 'saveSteps', ends })) as StopReason | undefined,
+    save: async (changes) => (await this.#call({ effect: 'saveSteps', changes })) as StopReason | undefined,
     stop: async (reason) => {
       await this.#call({ effect: 'stop', reason });
     },

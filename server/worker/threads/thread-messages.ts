@@ -6,7 +6,8 @@ import { toJobError, traceOf } from '../../durable/job-error.ts';
 import type { ChildrenRequest, LogLevel } from '../../durable/step-store.ts';
 import { JobStopped, type StopReason } from '../../durable/stop-reason.ts';
 import type { WantedEvent } from '../../jobs/attempt/event-waits.ts';
-import type { StepCall, StepEnd, WaitEnd } from '../../jobs/attempt/steps.ts';
+import type { StepChange } from '../../jobs/attempt/save-steps.ts';
+import type { StepCall, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { ErrorTrace } from '../../jobs/model/job.ts';
 import type { Units } from '../../jobs/model/job-budget.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
@@ -53,7 +54,7 @@ export type HandlerCall =
   | { effect: 'enqueue'; key: string; type: string; payload: unknown; options: ChildOptions }
   | { effect: 'checkpoint'; state: unknown }
   | { effect: 'loadSteps' }
-  | { effect: 'saveSteps'; ends: readonly StepEnd[] }
+  | { effect: 'saveSteps'; changes: readonly StepChange[] }
   | { effect: 'stop'; reason: StopReason }
   | { effect: 'timeOutStep'; name: string; seconds: number }
   | { effect: 'openSleep'; step: StepCall; end: WaitEnd }

@@ -258,7 +258,7 @@ async function serve(parts: ContextParts, request: HandlerCall): Promise<unknown
     case 'loadSteps':
       return effects.steps.load();
     case 'saveSteps':
-      return effects.steps.save(request.ends);
+      return effects.steps.save(request.changes);
     case 'stop':
       return effects.steps.stop(request.reason);
     case 'timeOutStep':

@@ -60,6 +60,55 @@ test('an error names a type that changed between run and phases, or lost a compl
   }
 });
 
+test('an error names a phase that comes before one that has ended; other changes of the order are taken over', async () => {
+  const type = 'test.reordered';
+  const attempt = async (id: string, names: string[], failing?: string) => {
+    const ran: string[] = [];
+    const phases = names.map((name) => ({
+      name,
+      when: () => name !== 'skipped',
+      run: () => {
+        ran.push(name);
+        if (name === failing) throw new Error('stop');
+      },
+    }));
+    const { end, job } = await (await startClaimed(context, defineJob({ type, phases }), id)).end;
+    if (end.kind === 'failed') {
+      await finish(context, job, { kind: 'fail', error: end.error });
+      await resumeJob(context.db, context.schema, { jobId: id, actor: 'user:ann' });
+    }
+    return { end, ran };
+  };
+  const cases: { after: string[]; error?: string; ran?: string[]; stored?: string[] }[] = [
+    { after: ['b', 'a', 'skipped', 'stop', 'last'], error: 'ended the phase "a" first; the code of this one has "b"' },
+    { after: ['a', 'new', 'b', 'skipped', 'stop'], error: 'ended the phase "b" first; the code of this one has "new"' },
+    {
+      after: ['stop', 'a', 'b', 'skipped', 'last'],
+      error: 'ended the phase "a" first; the code of this one has "stop"',
+    },
+    { after: ['a', 'b', 'skipped', 'last', 'new', 'stop'], ran: ['last', 'new', 'stop'] },
+    { after: ['a', 'b', 'stop', 'last'], ran: ['stop', 'last'] },
+  ];
+  for (const { after, error, ran } of cases) {
+    const added = await addJob(context, { type });
+    await attempt(added.id, ['a', 'b', 'skipped', 'stop', 'last'], 'stop');
+    const stored = await storedOf(added);
+    expect(stored).toContain('phase skipped skipped');
+    const changed = await attempt(added.id, after);
+    if (error === undefined) {
+      expect([changed.end.kind, changed.ran]).toEqual(['completed', ran]);
+      const shown = (await listPhases(context.db, context.schema, added.id)).map(({ name }) => name);
+      expect(shown.filter((name) => after.includes(name))).toEqual(after);
+      continue;
+    }
+    expect(changed).toMatchObject({ ran: [], end: { kind: 'failed', error: { code: 'STEP_ORDER_CHANGED' } } });
+    expect(changed.end.kind === 'failed' && changed.end.error.message).toContain(error);
+    expect(await storedOf(added)).toEqual(stored);
+    // The code that fits continues.
+    expect(await attempt(added.id, ['a', 'b', 'skipped', 'stop', 'last'])).toMatchObject({ ran: ['stop', 'last'] });
+  }
+});
+
 test.each(['cancel', 'pause'] as const)('no call begins after a requested %s, before any heartbeat', async (intent) => {
   const request = intent === 'cancel' ? cancelJob : pauseJob;
   const next: Record<string, (given: JobContext) => Promise<unknown>> = {

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { Recoverable } from '../../../server/durable/handler-errors.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { listPhases } from '../../../server/jobs/attempt/phases.ts';
-import { saveSteps } from '../../../server/jobs/attempt/steps.ts';
+import { saveSteps } from '../../../server/jobs/attempt/save-steps.ts';
 import { queueDueJobs } from '../../../server/jobs/finish/due-jobs.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import { runHandler } from '../../../server/testing/index.ts';
@@ -95,7 +95,7 @@ test('a crash after a step does not run it again, and a lost lease cannot store 
   const held = { jobId: job.id, leaseId };
   const end = { name: 'a', position: 0, parallel: false, status: 'completed', tries: 1, ms: 1 } as const;
   const save = async (name: string) => {
-    const write = { held, ends: [{ ...end, name, result: 'first' }], actor: 'worker:w1' };
+    const write = { held, changes: [{ ...end, name, result: 'first' }], actor: 'worker:w1' };
     return (await saveSteps(context.db, context.schema, [write])).get(job.id);
   };
   expect(await save('a')).toEqual({ cancelIntent: null, cancelDetail: null });

@@ -100,6 +100,40 @@ test('calls whose answers are lost with their connections are repeated, and stor
   }
 });
 
+test('phases whose answers are lost are stored once, and those that end without a database when it is back', async () => {
+  const { proxy, url } = await openProxy();
+  const ran: string[] = [];
+  const phases = ['a', 'b', 'c'].map((name) => ({
+    name,
+    run: () => {
+      ran.push(name);
+      if (name !== 'b') return void proxy.treat(statements.step, 'dropAnswer');
+      proxy.refuse();
+      setTimeout(() => proxy.heal(), 1000);
+    },
+  }));
+  const handlers = [defineJob({ type: 'cut.phases', phases })];
+  const daemon = await startDaemon({ ...context, url }, { handlers, env: { LEASE_SECONDS: '60' } });
+  try {
+    const { id } = await addJob(context, { type: 'cut.phases', maxAttempts: 1 });
+    daemon.signals.workAvailable(context.tenant);
+    await eventually(async () =>
+      expect(await reread(context, { id })).toMatchObject({ status: 'SUCCESS', attempt: 1, error: null }),
+    );
+    expect(ran).toEqual(['a', 'b', 'c']);
+    expect(proxy.treated.dropAnswer).toBe(2);
+    const stored = await listPhases(context.db, context.schema, id);
+    expect(stored.map(({ status, attempt }) => `${status} ${attempt}`)).toEqual(ran.map(() => 'completed 1'));
+    expect((await eventTypes(context, { id })).filter((type) => type.startsWith('job.phase'))).toEqual(
+      ran.flatMap(() => ['job.phase_started', 'job.phase_completed']),
+    );
+    await checkInvariants(context);
+  } finally {
+    await daemon.stop(0);
+    await proxy.stop();
+  }
+});
+
 async function waitsFor(job: { id: string }, kind: string): Promise<Job> {
   return eventually(async () => {
     const now = await reread(context, job);

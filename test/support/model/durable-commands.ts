@@ -4,7 +4,8 @@
 import fc from 'fast-check';
 import { expect } from 'vitest';
 import { openEventWait } from '../../../server/jobs/attempt/event-waits.ts';
-import { loadSteps, saveSteps } from '../../../server/jobs/attempt/steps.ts';
+import { loadSteps } from '../../../server/jobs/attempt/load-steps.ts';
+import { saveSteps } from '../../../server/jobs/attempt/save-steps.ts';
 import { queueDueJobs } from '../../../server/jobs/finish/due-jobs.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import type { Outcome } from '../../../server/jobs/finish/outcome.ts';
@@ -98,7 +99,7 @@ async function makeCall(
   const call = { name, position: Number(name.split('#')[1]), parallel: false };
   if (kind === 'step') {
     const end = { ...call, status: 'completed' as const, result: value, tries: 1, ms: 1 };
-    const save = () => saveSteps(db, schema, [{ held, ends: [end], actor }]);
+    const save = () => saveSteps(db, schema, [{ held, changes: [end], actor }]);
     const isSaved = (await save()).size === 1;
     // The answer was lost: it is stored once.
     expect((await save()).size === 1).toBe(isSaved);

@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import { quoteSchema } from '../../../server/database/identifiers.ts';
 import type { Statement } from '../../../server/database/sql.ts';
-import { saveStatement } from '../../../server/jobs/attempt/steps.ts';
+import { saveStatement } from '../../../server/jobs/attempt/save-steps.ts';
 import { claimStatement } from '../../../server/jobs/claim/claim.ts';
 import { renewal } from '../../../server/jobs/claim/lease.ts';
 import { insertStatement } from '../../../server/jobs/enqueue/insert-jobs.ts';
@@ -44,8 +44,9 @@ const statements: Record<string, Statement> = {
   'finish-complete-with-questions': finish('complete', { withAsked: true }),
   'finish-recover': finish('recover'),
   'finish-recover-later': finish('recoverLater'),
-  'save-steps': saveStatement({ skipLocked: false }),
-  'save-steps-of-several-jobs': saveStatement({ skipLocked: true }),
+  'save-steps': saveStatement({ skipLocked: false, hasProgress: false }),
+  'save-steps-of-several-jobs': saveStatement({ skipLocked: true, hasProgress: false }),
+  'save-phases-of-several-jobs': saveStatement({ skipLocked: true, hasProgress: true }),
   'recover-expired-leases': expiredLeases,
   'recover-owned-jobs': ownedJobs,
   'recover-end-lease': endStatement,

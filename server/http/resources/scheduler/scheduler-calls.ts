@@ -5,7 +5,8 @@ import type { Queryable } from '../../../database/database.ts';
 import type { Schema } from '../../../database/identifiers.ts';
 import { type DurableRun, enqueueChild, waitForChildrenIn } from '../../../durable/database/enqueue-children.ts';
 import type { ChildOptions } from '../../../durable/durable-context.ts';
-import { countStoredBytes, loadSteps } from '../../../jobs/attempt/steps.ts';
+import { loadSteps } from '../../../jobs/attempt/load-steps.ts';
+import { countStoredBytes, type StoredStep } from '../../../jobs/attempt/steps.ts';
 import type { Enqueued } from '../../../jobs/enqueue/enqueue.ts';
 import { checkDocument, noteLimitBytes } from '../../../jobs/enqueue/enqueue-limits.ts';
 import type { ChildEnd } from '../../../jobs/flows/fenced-children.ts';
@@ -50,11 +51,16 @@ function addCalls(group: RouteGroup): void {
       const { steps, next, stop } = await write(() => loadSteps(db, schema, holder, after));
       return {
         cancel_intent: stop.cancelIntent,
-        calls: steps.map(({ waitsUntil, leftMs, ...step }) => ({ ...step, until: waitsUntil, left_ms: leftMs })),
+        calls: steps.map(toCall),
         next: next ?? null,
       };
     },
   });
+}
+
+/** Of phases the message and the attempts are not needed here: a remote worker has none. */
+function toCall({ waitsUntil, leftMs, message: _, attempt: __, ...step }: StoredStep) {
+  return { ...step, until: waitsUntil, left_ms: leftMs };
 }
 
 /** Used by workers that do not read in parts. */
@@ -82,7 +88,9 @@ function addSteps(group: RouteGroup, { config, stepCommits, wake }: SchedulerDep
         bytes += checkDocument(result, `steps[${n}].result`, config.resultLimitBytes).length;
         checkDocument(error, `steps[${n}].error`, noteLimitBytes);
       }
-      const { cancelIntent } = await write(() => stepCommits.save(schema, { held: holder, ends: steps, actor }, bytes));
+      const { cancelIntent } = await write(() =>
+        stepCommits.save(schema, { held: holder, changes: steps, actor }, bytes),
+      );
       wake?.(tenant);
       return { stored: steps.length, cancel_intent: cancelIntent };
     },

@@ -1,13 +1,14 @@
-// Steps of many jobs that end at once share commits. Each stays fenced by its own lease, and what is wrong with one
+// Steps and phases of many jobs that end at once share commits. Each stays fenced by its own lease, and what is wrong with one
 // does not concern the others.
 import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
 import type { Database } from '../../../../server/database/database.ts';
 import { listPhases } from '../../../../server/jobs/attempt/phases.ts';
+import type { PhaseChange } from '../../../../server/jobs/attempt/save-steps.ts';
 import { StepGroupCommit } from '../../../../server/jobs/attempt/step-group-commit.ts';
 import { openSleep } from '../../../../server/jobs/attempt/steps.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
-import { addJobs, claim, finish } from '../../../support/jobs.ts';
+import { addJobs, claim, eventTypes, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenantPerTest } from '../../../support/postgres/database.ts';
 
@@ -26,7 +27,20 @@ function saver() {
   const commits = new StepGroupCommit(context.db);
   return (job: Job, result: unknown, { name = 'a', leaseId = job.leaseId as string, bytes = 0 } = {}) => {
     const end = { name, position: 0, parallel: true, status: 'completed', result, tries: 1, ms: 1 } as const;
-    return commits.save(context.schema, { held: { jobId: job.id, leaseId }, ends: [end], actor: 'worker:w1' }, bytes);
+    return commits.save(
+      context.schema,
+      { held: { jobId: job.id, leaseId }, changes: [end], actor: 'worker:w1' },
+      bytes,
+    );
+  };
+}
+
+function phaseSaver() {
+  const commits = new StepGroupCommit(context.db);
+  return (job: Job, changes: Omit<PhaseChange, 'kind'>[], leaseId = job.leaseId as string) => {
+    const phases = changes.map((change) => ({ ...change, kind: 'phase' as const }));
+    const write = { held: { jobId: job.id, leaseId }, changes: phases, actor: 'worker:w1' };
+    return commits.save(context.schema, write, 0);
   };
 }
 
@@ -34,10 +48,11 @@ async function resultsOf(job: Job): Promise<unknown[]> {
   return (await listPhases(context.db, context.schema, job.id)).map(({ result }) => result);
 }
 
-/** Transactions that stored steps. */
-async function countCommits(): Promise<number> {
+/** Transactions that recorded such events. */
+async function countCommits(type = 'job.step_completed'): Promise<number> {
   const [row] = await context.db.query<{ commits: number }>(
-    `select count(distinct xid)::int as commits from ${context.schema}.events where type = 'job.step_completed'`,
+    `select count(distinct xid)::int as commits from ${context.schema}.events where type = $1`,
+    [type],
   );
   return row?.commits ?? 0;
 }
@@ -50,6 +65,64 @@ test('steps of jobs that end at the same time are stored in one commit, and each
   expect(await countCommits()).toBe(1);
   for (const [n, job] of jobs.entries()) expect(await resultsOf(job)).toEqual([n, { n }]);
   await checkInvariants(context);
+});
+
+test('phases of jobs that end at the same time are stored in one commit with the progress of each job', async () => {
+  const jobs = await running(20);
+  const [first] = jobs as [Job];
+  await finish(context, first, { kind: 'requeue', reason: 'test' });
+  const save = phaseSaver();
+  const stops = await Promise.all(
+    jobs.map((job, n) =>
+      save(job, [
+        { name: 'a', position: 0, status: 'completed', result: n, overall: 50 },
+        { name: 'b', position: 1, status: 'running', attempt: 1 },
+      ]),
+    ),
+  );
+  // The first one has lost its lease.
+  expect(stops).toEqual([undefined, ...jobs.slice(1).map(() => noStop)]);
+  expect(await countCommits('job.phase_completed')).toBe(1);
+  expect(await countCommits('job.phase_started')).toBe(1);
+  expect(await resultsOf(first)).toEqual([]);
+  expect(await reread(context, first)).toMatchObject({ status: 'QUEUED', progress: null });
+  for (const [n, job] of jobs.entries()) {
+    if (n === 0) continue;
+    expect(await resultsOf(job)).toEqual([n, null]);
+    expect(await reread(context, job)).toMatchObject({ progress: 50 });
+  }
+  await checkInvariants(context);
+});
+
+test('a phase starts once per try, however often its start is sent, and not after a stop was requested', async () => {
+  const [job, paused] = (await running(2)) as [Job, Job];
+  const save = phaseSaver();
+  const start = (attempt: number) => ({ name: 'a', position: 0, status: 'running', attempt }) as const;
+  await save(job, [start(1)]);
+  await save(job, [start(1)]);
+  await save(job, [start(2)]);
+  const end = { name: 'a', position: 0, status: 'completed', result: 1 } as const;
+  await save(job, [end, { name: 'b', position: 1, status: 'running', attempt: 1 }]);
+  await save(job, [end, { name: 'b', position: 1, status: 'running', attempt: 1 }]);
+  expect((await eventTypes(context, job)).filter((type) => type.startsWith('job.phase'))).toEqual([
+    'job.phase_started',
+    'job.phase_started',
+    'job.phase_completed',
+    'job.phase_started',
+  ]);
+  expect(await listPhases(context.db, context.schema, job.id)).toMatchObject([
+    { name: 'a', kind: 'phase', status: 'completed', attempt: 2, progress: 100, result: 1 },
+    { name: 'b', kind: 'phase', status: 'running', attempt: 1, progress: 0, result: null },
+  ]);
+
+  await save(paused, [start(1)]);
+  await context.db.query(
+    `update ${context.schema}.jobs set cancel_requested = true, cancel_intent = 'pause' where id = $1`,
+    [paused.id],
+  );
+  const stop = await save(paused, [end, { name: 'b', position: 1, status: 'running', attempt: 1 }]);
+  expect(stop?.cancelIntent).toBe('pause');
+  expect(await listPhases(context.db, context.schema, paused.id)).toMatchObject([{ name: 'a', status: 'completed' }]);
 });
 
 test('large results are not gathered in one statement', async () => {

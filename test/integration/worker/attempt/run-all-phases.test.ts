@@ -7,9 +7,10 @@ import { listPhases } from '../../../../server/jobs/attempt/phases.ts';
 import type { Phase } from '../../../../server/jobs/model/job-values.ts';
 import { defineJob, type JobDefinition, type PhaseDefinition } from '../../../../server/worker/handlers/define-job.ts';
 import type { JobContext } from '../../../../server/worker/handlers/job-context.ts';
+import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { runJob, startClaimed, startJob } from '../../../support/daemon/handlers.ts';
 import { eventually } from '../../../support/eventually.ts';
-import { addJob, eventTypes, finish, reread } from '../../../support/jobs.ts';
+import { addJob, addJobs, eventTypes, finish, reread } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
@@ -334,6 +335,78 @@ test('a holder that lost its lease stores no phase', async () => {
     { name: 'a', status: 'running', result: null },
     { name: 'b', status: 'pending' },
   ]);
+});
+
+test('after a crash between phases the next attempt continues there, and the old holder stores nothing', async () => {
+  const ran: string[] = [];
+  let release = () => {};
+  const definition = defineJob({
+    type: 'test.crashed',
+    retry: { attempts: 2 },
+    phases: ['a', 'b', 'c'].map((name) => ({
+      name,
+      async run({ job }: JobContext) {
+        ran.push(`${name}${job.attempt}`);
+        if (name === 'b' && job.attempt === 1) await new Promise<void>((resolve) => (release = resolve));
+        return `${name}${job.attempt}`;
+      },
+    })),
+  });
+  const crashed = await startJob(context, definition);
+  await eventually(() => expect(ran).toContain('b1'));
+  await finish(context, crashed.job, { kind: 'recover', error: { code: 'LEASE_EXPIRED', message: 'crashed' } });
+  expect(await statuses(crashed.job.id)).toEqual({ a: 'completed', b: 'pending', c: 'pending' });
+  const again = await (await startClaimed(context, definition, crashed.job.id)).end;
+  expect(again.end).toEqual({ kind: 'completed', result: { a: 'a1', b: 'b2', c: 'c2' } });
+  release();
+  expect((await crashed.end).stops).toEqual([{ kind: 'leaseLost' }]);
+  expect(ran).toEqual(['a1', 'b1', 'b2', 'c2']);
+  expect(await listPhases(context.db, context.schema, crashed.job.id)).toMatchObject([
+    { name: 'a', attempt: 1, result: 'a1' },
+    { name: 'b', attempt: 2, result: 'b2' },
+    { name: 'c', attempt: 1, result: 'c2' },
+  ]);
+});
+
+test('phases of different jobs that end together share a commit', async () => {
+  const count = 20;
+  let inside = 0;
+  let release = () => {};
+  const together = new Promise<void>((resolve) => (release = resolve));
+  const definition = defineJob({
+    type: 'test.together',
+    phases: [
+      {
+        name: 'meet',
+        run() {
+          inside += 1;
+          if (inside === count) release();
+          return together;
+        },
+      },
+      { name: 'part', run: () => 'parted' },
+    ],
+  });
+  const env = { WORKER_CONCURRENCY: String(count), TENANT_CONCURRENCY: String(count) };
+  const daemon = await startDaemon(context, { handlers: [definition], env });
+  const jobs = await addJobs(
+    context,
+    Array.from({ length: count }, () => ({ type: definition.type })),
+  );
+  daemon.signals.workAvailable(context.tenant);
+  for (const job of jobs) {
+    await eventually(async () =>
+      expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', result: { meet: null, part: 'parted' } }),
+    );
+  }
+  const [row] = await context.db.query<{ events: number; commits: number }>(
+    `select count(*)::int as events, count(distinct xid)::int as commits from ${context.schema}.events
+      where type = 'job.phase_completed' and data ->> 'phase' = 'meet' and job_id = any($1::uuid[])`,
+    [jobs.map(({ id }) => id)],
+  );
+  expect(row?.events).toBe(count);
+  // One, unless another transaction had locked one of the jobs at this moment.
+  expect(row?.commits).toBeLessThan(count / 4);
 });
 
 test('a phase fails if its schema refuses the result', async () => {
