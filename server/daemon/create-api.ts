@@ -86,10 +86,7 @@ export async function createApi(context: DaemonContext, parts: ApiParts, access:
 
 /** A form changes data, so a read-only API has none. */
 function formPages({ db, registry, signals }: DaemonContext, { readOnly }: Access): Router[] {
-  const wake = (tenant: Tenant) => {
-    signals.eventsWritten(tenant);
-    signals.workAvailable(tenant);
-  };
+  const wake = (tenant: Tenant) => signals.jobsWritten(tenant);
   return readOnly ? [] : [questionPages({ db, registry, wake })];
 }
 
@@ -97,10 +94,7 @@ function* routesOf(context: DaemonContext, parts: ApiParts): Generator<RouteGrou
   const { config, db, logger, registry, handlers, queueLimit, stepCommits, signals } = context;
   const { enqueuer, streams, waiters, schedules, tasks } = parts;
   const wakeOperations = ({ slug }: Tenant) => tasks.operations.runNow(slug);
-  const wake = (tenant: Tenant, enqueued: Enqueued[] = []) => {
-    signals.eventsWritten(tenant);
-    signals.workAvailable(tenant, { enqueued });
-  };
+  const wake = (tenant: Tenant, enqueued: Enqueued[] = []) => signals.jobsWritten(tenant, enqueued);
   const onDependencies = (tenant: Tenant) => signals.dependenciesWritten(tenant);
   const onReceived = (tenant: Tenant) => signals.eventReceived(tenant);
   const onChange = (tenant: Tenant) => void schedules.refresh(tenant).catch(() => {});
@@ -125,7 +119,7 @@ function* routesOf(context: DaemonContext, parts: ApiParts): Generator<RouteGrou
   yield limitRoutes({ db, registry });
   yield budgetRoutes({ db, registry });
   yield questionLinkRoutes({ config });
-  yield scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange, onEnqueued: wake });
+  yield scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange, signals });
   yield statsRoutes();
   yield webhookRoutes({ db, registry, wake: (slug) => tasks.webhooks.wake(slug) });
   yield adminWorkerRoutes({ db });

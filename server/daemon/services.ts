@@ -48,10 +48,7 @@ export function createServices(context: DaemonContext): Services {
     registry,
     jobTypes: handlers,
     logger,
-    onEnqueued: (tenant, enqueued) => {
-      signals.eventsWritten(tenant);
-      signals.workAvailable(tenant, { enqueued });
-    },
+    signals,
   });
   const { poller, tasks, dependencies, ...periodic } = createPeriodicTasks({
     config,
@@ -61,11 +58,8 @@ export function createServices(context: DaemonContext): Services {
     metrics,
     workers,
     schedules,
-    workAvailable: (tenant) => {
-      signals.eventsWritten(tenant);
-      signals.workAvailable(tenant);
-    },
-    receivesNotifications: () => notifications.connected,
+    signals,
+    notifications,
     retentionHooks: context.retentionHooks,
     listeners: context.listeners,
   });

@@ -62,6 +62,12 @@ export class CommitSignals {
     for (const listener of this.#dependencyListeners) listener(tenant);
   }
 
+  /** Jobs were enqueued or changed, so that there are both: new events, and jobs that may be claimed. */
+  jobsWritten(tenant: Tenant, enqueued: readonly Enqueued[] = []): void {
+    this.eventsWritten(tenant);
+    this.workAvailable(tenant, { enqueued });
+  }
+
   /** Events of the tenant were committed. Cheap enough for every commit. */
   eventsWritten(tenant: Tenant, reach: Reach = 'all'): void {
     for (const listener of this.#eventsListeners) listener(tenant, reach);

@@ -1,9 +1,11 @@
 // Per-tenant tasks. They run only for tenants that a polled task (tasks.ts) or a commit has woken.
+
 import type { Database } from '../database/database.ts';
 import type { EventListeners } from '../events/log/event-listeners.ts';
 import type { ReportSetAside } from '../events/log/set-aside.ts';
 import { sealEvents } from '../events/seals/seal.ts';
 import { runOperationsOnce } from '../jobs/actions/run-bulk-operations.ts';
+import type { CommitSignals } from '../jobs/commit-signals.ts';
 import { queueDueJobs } from '../jobs/finish/due-jobs.ts';
 import { cancelChildren } from '../jobs/flows/cancel-children.ts';
 import { followDependencies } from '../jobs/flows/follow-dependencies.ts';
@@ -29,8 +31,7 @@ interface PerTenantTaskParts {
   dispatcher: WebhookDispatcher;
   /** While this is true, statistics, webhooks and seals pause unless they are far behind, because jobs come first. */
   underLoad(): boolean;
-  /** There may be jobs to claim now. */
-  workAvailable(tenant: Tenant): void;
+  signals: Pick<CommitSignals, 'jobsWritten'>;
   onSetAside: ReportSetAside;
   onRetention(tenant: Tenant, report: RetentionReport): void;
   retentionHooks?: RetentionHooks | undefined;
@@ -103,7 +104,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
       concurrency: 2,
       async runForTenant(tenant, { signal }) {
         const { handled, more, waits } = await runOperationsOnce(db.forTenant(tenant.schema), tenant, { signal });
-        if (handled > 0) parts.workAvailable(tenant);
+        if (handled > 0) parts.signals.jobsWritten(tenant);
         return more ? 'more' : waits ? 'some' : 'idle';
       },
     }),
@@ -120,7 +121,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
           `worker:${config.workerId}`,
           { signal },
         );
-        if (woken > 0) parts.workAvailable(tenant);
+        if (woken > 0) parts.signals.jobsWritten(tenant);
         return more ? 'more' : 'idle';
       },
     }),
@@ -152,8 +153,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
 interface ResolverOptions {
   db: Database;
   actor: string;
-  /** There may be jobs to claim now. */
-  workAvailable(tenant: Tenant): void;
+  signals: Pick<CommitSignals, 'jobsWritten'>;
   onSetAside: ReportSetAside;
 }
 
@@ -189,10 +189,10 @@ export class DependencyResolver {
   }
 
   async #queueDue(tenant: Tenant): Promise<void> {
-    const { db, actor, workAvailable } = this.#options;
+    const { db, actor, signals } = this.#options;
     for (;;) {
       const queued = await queueDueJobs(db.forTenant(tenant.schema), tenant.schema, actor, dueAtOnce);
-      if (queued > 0) workAvailable(tenant);
+      if (queued > 0) signals.jobsWritten(tenant);
       if (queued < dueAtOnce) return;
     }
   }

@@ -1,7 +1,9 @@
 // Builds the periodic tasks of a daemon: the parts that do the work, with their metrics, and the services that run
 // them. tasks.ts has the schedule.
+
 import type { Database } from '../database/database.ts';
 import type { EventListeners } from '../events/log/event-listeners.ts';
+import type { CommitSignals } from '../jobs/commit-signals.ts';
 import type { RetentionHooks } from '../jobs/retention/delete-stale.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
@@ -25,12 +27,10 @@ export interface PeriodicTasksOptions {
   metrics: Metrics;
   workers: PolledTaskParts['workers'] & { readonly underLoad: boolean };
   schedules: PolledTaskParts['schedules'];
-  /** There may be jobs to claim now. */
-  workAvailable(tenant: Tenant): void;
+  signals: CommitSignals;
   retentionHooks?: RetentionHooks | undefined;
   listeners: EventListeners;
-  /** True while notifications of other daemons arrive. */
-  receivesNotifications(): boolean;
+  notifications: { readonly connected: boolean };
 }
 
 export interface PeriodicTasks {
@@ -41,13 +41,13 @@ export interface PeriodicTasks {
 }
 
 export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTasks {
-  const { config, db, registry, logger, metrics, workers, schedules, workAvailable } = options;
+  const { config, db, registry, logger, metrics, workers, schedules, signals } = options;
   const underLoad = () => workers.underLoad;
   const onSetAside = reportSetAside(metrics, logger);
   const dependencies = new DependencyResolver({
     db,
     actor: `dependencies:${config.workerId}`,
-    workAvailable,
+    signals,
     onSetAside,
   });
   const tasks: PerTenantTasks = createPerTenantTasks({
@@ -56,7 +56,7 @@ export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTask
     registry,
     logger,
     underLoad,
-    workAvailable,
+    signals,
     onSetAside,
     statistics: new Statistics({ db, registry, metrics, onSetAside }),
     dispatcher: createDispatcher(options, (slug) => tasks.webhooks.runNow(slug)),
@@ -70,7 +70,7 @@ export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTask
     registry,
     logger,
     tasks: createPolledTasks({ config, workers, schedules, tasks, sweeper: createSweeper(options) }),
-    receivesNotifications: options.receivesNotifications,
+    notifications: options.notifications,
   });
   return {
     services: [...Object.values(tasks), createSessionRetention(db, logger), poller],
@@ -99,7 +99,7 @@ function createDispatcher(options: PeriodicTasksOptions, onSlotFree: (slug: stri
   });
 }
 
-function createSweeper({ config, db, registry, logger, metrics, workAvailable }: PeriodicTasksOptions): Sweeper {
+function createSweeper({ config, db, registry, logger, metrics, signals }: PeriodicTasksOptions): Sweeper {
   return new Sweeper({
     db,
     registry,
@@ -112,7 +112,7 @@ function createSweeper({ config, db, registry, logger, metrics, workAvailable }:
     // The second sweep is the first to scan.
     repairDelayMs: (config.sweepIntervalSeconds * 1000) / 2,
     timeoutSeconds: config.jobTimeoutSeconds,
-    workAvailable,
+    signals,
     observe: (tenant, kind, count) => {
       metrics.sweeps.add(tenant.slug, kind);
       metrics.swept.add(tenant.slug, kind, count);

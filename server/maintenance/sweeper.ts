@@ -1,7 +1,9 @@
 // The sweeper recovers expired leases and claims, fails jobs that exceeded their deadline, resumes targets whose pause
 // has ended, and repairs orphans and lanes without a head. Every daemon may run it; nothing is swept twice.
+
 import type { Database } from '../database/database.ts';
 import { isDatabaseLost } from '../database/sql-errors.ts';
+import type { CommitSignals } from '../jobs/commit-signals.ts';
 import { expireUnstartedJobs, repairOrphans } from '../jobs/finish/due-jobs.ts';
 import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/finish/recover.ts';
 import { concludeOverdueCanaries } from '../jobs/lanes/conclude-canaries.ts';
@@ -31,8 +33,7 @@ export interface SweeperOptions {
   repairDelayMs?: number;
   /** The timeout of an attempt if neither the job nor its tenant sets one; 0 means no limit. */
   timeoutSeconds: number;
-  /** There may be jobs to claim now. */
-  workAvailable(tenant: Tenant): void;
+  signals: Pick<CommitSignals, 'jobsWritten'>;
   observe(tenant: Tenant, kind: SweptKind, count: number): void;
 }
 
@@ -157,7 +158,7 @@ export class Sweeper {
     try {
       const count = await sweep();
       this.#options.observe(tenant, kind, count);
-      if (count > 0) this.#options.workAvailable(tenant);
+      if (count > 0) this.#options.signals.jobsWritten(tenant);
     } catch (error) {
       if (isDatabaseLost(error)) throw error;
       this.#options.logger.error({ err: error, tenant: tenant.slug, sweep: kind }, 'sweep failed');

@@ -38,8 +38,8 @@ interface TenantPollerOptions {
   registry: Pick<TenantRegistry, 'list' | 'onFingerprint'>;
   logger: Logger;
   tasks: readonly PolledTask[];
-  /** True while notifications of other daemons arrive. `wake` is then called if there is work. */
-  receivesNotifications?(): boolean;
+  /** While it is connected, notifications of other daemons arrive, and `wake` is called if there is work. */
+  notifications?: { readonly connected: boolean };
 }
 
 // Changes made directly in SQL, which write no event, are noticed after at most this time.
@@ -110,7 +110,7 @@ export class TenantPoller implements Service {
   }
 
   #nextPollMs(): number {
-    const isQuiet = this.#quiet && this.#options.receivesNotifications?.() === true;
+    const isQuiet = this.#quiet && this.#options.notifications?.connected === true;
     const periodMs = this.#everyMs * (isQuiet ? periodsBetweenQuietPolls : 1);
     const soonestMs = Math.min(...this.#states.map((state) => state.soonAt)) - performance.now();
     return Math.min(periodMs, Math.max(minSoonMs, soonestMs));

@@ -1,11 +1,13 @@
 // Fires due schedules: one transaction locks a schedule, enqueues its jobs and sets its next time, so that every time is
 // fired once, however many daemons run.
+
 import { readLiveDaemons } from '../daemons/live-daemons.ts';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { runQuery, statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { recordEvent } from '../events/log/record.ts';
+import type { CommitSignals } from '../jobs/commit-signals.ts';
 import { type Enqueued, enqueueIn, type NewJob } from '../jobs/enqueue/enqueue.ts';
 import type { QueueLimit } from '../jobs/enqueue/enqueue-limits.ts';
 import { toNewJob } from '../jobs/enqueue/job-request.ts';
@@ -20,8 +22,7 @@ export interface Firing {
   db: Database;
   jobTypes: JobTypes;
   queueLimit: QueueLimit;
-  /** Called with the jobs after their commit. */
-  onEnqueued?(tenant: Tenant, enqueued: Enqueued[]): void;
+  signals?: Pick<CommitSignals, 'jobsWritten'>;
   /** Firing one schedule failed; the others are fired. */
   onError?(tenant: Tenant, scheduleId: string, error: unknown): void;
 }
@@ -42,7 +43,7 @@ export async function fireDueSchedules(firing: Firing, tenant: Tenant): Promise<
       );
       if (enqueued === undefined) return jobs;
       jobs += enqueued.length;
-      firing.onEnqueued?.(tenant, enqueued);
+      firing.signals?.jobsWritten(tenant, enqueued);
     } catch (error) {
       if (picked === undefined) throw error;
       failed.push(picked);
@@ -174,6 +175,6 @@ export async function runScheduleNow(
     });
     return { schedule: await getSchedule(tx, tenant.schema, id), enqueued };
   });
-  firing.onEnqueued?.(tenant, [result.enqueued]);
+  firing.signals?.jobsWritten(tenant, [result.enqueued]);
   return result;
 }

@@ -3,6 +3,7 @@
 
 import type { Database } from '../../server/database/database.ts';
 import { EventListeners } from '../../server/events/log/event-listeners.ts';
+import { CommitSignals } from '../../server/jobs/commit-signals.ts';
 import { type Config, loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 import {
@@ -42,10 +43,10 @@ export function createTasks(
     logger,
     underLoad,
     onSetAside,
-    workAvailable: () => {},
+    signals: new CommitSignals(),
     onRetention: () => {},
     listeners: new EventListeners(db, logger),
-    dependencies: new DependencyResolver({ db, actor: 'test', workAvailable: () => {}, onSetAside }),
+    dependencies: new DependencyResolver({ db, actor: 'test', signals: new CommitSignals(), onSetAside }),
     statistics: new Statistics({ db, registry, metrics, onSetAside }),
     dispatcher: new WebhookDispatcher({
       db,
@@ -70,7 +71,7 @@ export function createTasks(
     leaseSeconds: 15,
     timeoutSeconds: 0,
     tokenLimit: 0,
-    workAvailable: () => {},
+    signals: new CommitSignals(),
     observe: () => {},
   });
   const reports = (name: string, task?: PerTenantTask) => ({

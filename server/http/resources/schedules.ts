@@ -1,8 +1,9 @@
 // /api/schedules: cron schedules that enqueue jobs.
+
 import { z } from 'zod';
 import { readLiveDaemons } from '../../daemons/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
-import type { Enqueued } from '../../jobs/enqueue/enqueue.ts';
+import type { CommitSignals } from '../../jobs/commit-signals.ts';
 import type { QueueLimit } from '../../jobs/enqueue/enqueue-limits.ts';
 import { jobRequest, toNewJob } from '../../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
@@ -38,7 +39,7 @@ export interface ScheduleDependencies {
   queueLimit: QueueLimit;
   /** A schedule has changed and its next time may be near. */
   onChange?(tenant: Tenant): void;
-  onEnqueued?(tenant: Tenant, enqueued: Enqueued[]): void;
+  signals?: Pick<CommitSignals, 'jobsWritten'>;
 }
 
 const time = z.iso.datetime({ offset: true });

@@ -3,6 +3,7 @@
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { hasCapacities } from '../../tenants/tenant-store.ts';
+import type { LoopContext } from '../worker-context.ts';
 import type { ClaimLimit } from './claim-limit.ts';
 import type { Claimer } from './claimer.ts';
 import type { ReadyQueue } from './ready-queue.ts';
@@ -14,44 +15,51 @@ const maxClaim = 1500;
 const maxBacklog = 4000;
 
 interface ClaimRoomParts {
-  tenantConcurrency: number;
-  slots: Slots;
-  ready: ReadyQueue;
   claimer: Claimer;
-  limit: ClaimLimit;
+  attempts: { readonly ready: ReadyQueue; readonly claimLimit: ClaimLimit };
   outcomes: { readonly pending: number };
 }
 
 export class ClaimRoom {
-  readonly #parts: ClaimRoomParts;
+  readonly #tenantConcurrency: number;
+  readonly #slots: Slots;
+  readonly #claimer: Claimer;
+  readonly #ready: ReadyQueue;
+  readonly #claimLimit: ClaimLimit;
+  readonly #outcomes: { readonly pending: number };
 
-  constructor(parts: ClaimRoomParts) {
-    this.#parts = parts;
+  constructor(
+    { config, slots }: Pick<LoopContext, 'config' | 'slots'>,
+    { claimer, attempts, outcomes }: ClaimRoomParts,
+  ) {
+    this.#tenantConcurrency = config.tenantConcurrency;
+    this.#slots = slots;
+    this.#claimer = claimer;
+    this.#ready = attempts.ready;
+    this.#claimLimit = attempts.claimLimit;
+    this.#outcomes = outcomes;
   }
 
   /** The number of jobs of the tenant that may run at once. */
   limit({ settings }: Tenant): number {
-    const { tenantConcurrency } = this.#parts;
-    return Math.min(settings.concurrency ?? tenantConcurrency, tenantConcurrency);
+    return Math.min(settings.concurrency ?? this.#tenantConcurrency, this.#tenantConcurrency);
   }
 
   /** Room for the free slots, and for those that will be free within a moment. */
   available(tenant: Tenant): number {
-    const { slots, ready, claimer } = this.#parts;
     const limit = this.limit(tenant);
-    const ahead = tenant.settings.capacity_units === undefined ? ready.ahead(limit) : 0;
-    const waiting = ready.size + claimer.requested;
-    const bySlots = slots.freeFor(tenant.slug, limit) + ahead - waiting;
+    const ahead = tenant.settings.capacity_units === undefined ? this.#ready.ahead(limit) : 0;
+    const waiting = this.#ready.size + this.#claimer.requested;
+    const bySlots = this.#slots.freeFor(tenant.slug, limit) + ahead - waiting;
     return Math.min(bySlots, this.#leftBesidePeers(tenant), maxClaim);
   }
 
   /** Room for the next claim; 0 means that the loop should not claim now. */
   forClaim(tenant: Tenant): number {
-    const { outcomes, claimer, ready } = this.#parts;
-    if (outcomes.pending >= maxBacklog) return 0;
+    if (this.#outcomes.pending >= maxBacklog) return 0;
     const room = this.available(tenant);
     // A claim for a few jobs costs as much as one for many, so it waits while many jobs are ready or being claimed.
-    const min = claimer.isBusy ? maxClaim / 2 : ready.size;
+    const min = this.#claimer.isBusy ? maxClaim / 2 : this.#ready.size;
     return room > 0 && room >= min ? room : 0;
   }
 
@@ -62,32 +70,29 @@ export class ClaimRoom {
 
   /** True if new jobs may start with their insert. */
   fits(tenant: Tenant, jobs: readonly NewJob[], types: readonly string[]): boolean {
-    const { slots, ready, claimer } = this.#parts;
-    if (claimer.isBusy || ready.size > 0 || !this.#isDrained(tenant)) return false;
+    if (this.#claimer.isBusy || this.#ready.size > 0 || !this.#isDrained(tenant)) return false;
     if (!jobs.every((job) => !job.remote && types.includes(job.type))) return false;
-    return Math.min(slots.freeFor(tenant.slug, this.limit(tenant)), this.#leftBesidePeers(tenant)) >= jobs.length;
+    return Math.min(this.#slots.freeFor(tenant.slug, this.limit(tenant)), this.#leftBesidePeers(tenant)) >= jobs.length;
   }
 
   /** True if new jobs can be claimed as soon as they are inserted. */
   canClaim(tenant: Tenant, jobs: readonly NewJob[], types: readonly string[]): boolean {
     const isForHere = (job: NewJob) => !job.remote && job.runAt === undefined && types.includes(job.type);
-    return !this.#parts.claimer.mayHaveWork && jobs.every(isForHere) && this.available(tenant) >= jobs.length;
+    return !this.#claimer.mayHaveWork && jobs.every(isForHere) && this.available(tenant) >= jobs.length;
   }
 
   /** True if there are free slots, but the daemon holds as many jobs as its claim limit allows. */
   isLimitedByPeers(tenant: Tenant): boolean {
-    return this.#leftBesidePeers(tenant) <= 0 && this.#parts.slots.freeFor(tenant.slug, this.limit(tenant)) > 0;
+    return this.#leftBesidePeers(tenant) <= 0 && this.#slots.freeFor(tenant.slug, this.limit(tenant)) > 0;
   }
 
   #leftBesidePeers(tenant: Tenant): number {
-    const { slots, ready, claimer, limit } = this.#parts;
-    const running = slots.runningOf(tenant.slug);
-    return limit.get(running) - running - ready.size - claimer.requested;
+    const running = this.#slots.runningOf(tenant.slug);
+    return this.#claimLimit.get(running) - running - this.#ready.size - this.#claimer.requested;
   }
 
   /** True if no earlier job is known to wait, so a new job may be claimed directly. */
   #isDrained(tenant: Tenant): boolean {
-    const { slots, claimer } = this.#parts;
-    return claimer.isDrained && !hasCapacities(tenant.settings) && slots.otherWaiters(tenant.slug) === 0;
+    return this.#claimer.isDrained && !hasCapacities(tenant.settings) && this.#slots.otherWaiters(tenant.slug) === 0;
   }
 }

@@ -10,14 +10,12 @@ import { claimWithinCapacity } from '../../scheduler/claim-within-capacity.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { hasCapacities } from '../../tenants/tenant-store.ts';
 
-export interface ClaimerOptions {
+export interface ClaimerContext {
   db: Database;
-  workerId: string;
-  leaseSeconds: number;
-  /** The job types that this daemon has handlers for. */
-  types(): readonly string[];
+  config: { workerId: string; leaseSeconds: number };
+  handlers: { types(): readonly string[] };
   /** Sends a claim; tests delay it or cut the connection. */
-  send?: SendClaim | undefined;
+  sendClaim?: SendClaim;
 }
 
 export type SendClaim = (tenant: Tenant, request: NamedClaim) => Promise<Claimed>;
@@ -34,7 +32,7 @@ const firstPeerPauseMs = 5;
 const maxPeerPauseMs = 100;
 
 export class Claimer {
-  readonly #options: ClaimerOptions;
+  readonly #context: ClaimerContext;
   #inFlight = 0;
   #requested = 0;
   /** A wake-up came after the last claim was sent, or the last claim was full. */
@@ -49,8 +47,8 @@ export class Claimer {
   /** Claims whose answers were lost with their connection. They may have taken jobs, whose leases are not renewed. */
   #lostLeaseIds: string[] = [];
 
-  constructor(options: ClaimerOptions) {
-    this.#options = options;
+  constructor(context: ClaimerContext) {
+    this.#context = context;
   }
 
   get mayHaveWork(): boolean {
@@ -94,8 +92,9 @@ export class Claimer {
   }
 
   request(limit: number): NamedClaim {
-    const { workerId, leaseSeconds, types } = this.#options;
-    return { leaseId: newId(), owner: workerId, limit, leaseSeconds, types: types() };
+    const { config, handlers } = this.#context;
+    const { workerId, leaseSeconds } = config;
+    return { leaseId: newId(), owner: workerId, limit, leaseSeconds, types: handlers.types() };
   }
 
   /** Claims up to `room` jobs. Never rejects. */
@@ -129,19 +128,19 @@ export class Claimer {
 
   /** Requeues the jobs of lost claims before their leases expire and cost an attempt. Returns the number of jobs. */
   async releaseLost({ schema }: Tenant): Promise<number> {
-    const { db, workerId } = this.#options;
+    const { db, config } = this.#context;
     let jobs = 0;
     for (const leaseId of [...this.#lostLeaseIds]) {
-      jobs += await releaseClaim(db, schema, { leaseId, kind: 'local', actor: `worker:${workerId}` });
+      jobs += await releaseClaim(db, schema, { leaseId, kind: 'local', actor: `worker:${config.workerId}` });
       this.#lostLeaseIds = this.#lostLeaseIds.filter((id) => id !== leaseId);
     }
     return jobs;
   }
 
   #send(tenant: Tenant, request: NamedClaim): Promise<Claimed> {
-    const { db, send } = this.#options;
+    const { db, sendClaim } = this.#context;
     const { schema, settings } = tenant;
-    if (send !== undefined) return send(tenant, request);
+    if (sendClaim !== undefined) return sendClaim(tenant, request);
     return hasCapacities(settings) ? claimWithinCapacity(db, schema, request) : claimJobs(db, schema, request);
   }
 

@@ -1,11 +1,10 @@
-// Runs the gate of limits for a tenant's loop when the loop is woken, a slot becomes free or a token is due. One run at
-// a time. It runs in parallel to claims, so a job without a limit does not wait for it.
+// The gate of limits in a tenant's loop. The loop runs it when it is woken, a slot becomes free or a token is due, one run
+// at a time. It runs in parallel to claims, so a job without a limit does not wait for it.
 import type { Database } from '../../database/database.ts';
 import { assignLimits } from '../../jobs/limits/assign-limits.ts';
 import { dropFullBuckets, type GatePosition, openGate } from '../../jobs/limits/gate.ts';
 import { claimantOf } from '../../jobs/limits/limit-keys.ts';
 import type { Logger } from '../../kernel/logger.ts';
-import { EarliestTimer } from '../../kernel/service.ts';
 import type { Metrics } from '../../stats/metrics.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 
@@ -16,10 +15,11 @@ export interface LimitGateContext {
   metrics: Pick<Metrics, 'limitedOpened'>;
 }
 
-export interface LimitGateOptions {
-  /** The number of jobs that the loop can take now. */
-  room(): number;
-  onOpened(): void;
+export interface GateRun {
+  /** The number of jobs that may now be claimed. */
+  opened: number;
+  /** The delay until the next run, if it is known. */
+  nextMs: number | undefined;
 }
 
 // Tokens of a fast limit are given out together, because a run for each would cost more than smooth starts are worth.
@@ -33,20 +33,21 @@ const cleanEveryMs = 60_000;
 
 export class LimitGate {
   readonly #context: LimitGateContext;
-  readonly #options: LimitGateOptions;
-  readonly #timer = new EarliestTimer(() => this.#start());
   readonly #stopping = new AbortController();
   #tenant: Tenant;
-  #running: Promise<void> | undefined;
+  #isRunning = false;
   #again = false;
   #lastRunAt = Number.NEGATIVE_INFINITY;
   #cleanedAt = performance.now();
   #position: GatePosition | undefined;
 
-  constructor(tenant: Tenant, context: LimitGateContext, options: LimitGateOptions) {
+  constructor(tenant: Tenant, context: LimitGateContext) {
     this.#tenant = tenant;
     this.#context = context;
-    this.#options = options;
+  }
+
+  get hasLimits(): boolean {
+    return this.#tenant.limits.length > 0;
   }
 
   /** True if some limits count running jobs. Each end may then let another job start. */
@@ -54,70 +55,60 @@ export class LimitGate {
     return this.#tenant.limits.some((limit) => limit.concurrency !== undefined);
   }
 
-  /** A job may have been queued, or a slot of a limit may be free. Without limits, this does nothing. */
-  wake(): void {
-    if (this.#tenant.limits.length > 0) this.wakeNow();
+  /** The delay until the next run may begin. Undefined during a run, after which the gate runs again. */
+  runInMs(): number | undefined {
+    if (!this.#isRunning) return this.#lastRunAt + minPauseMs - performance.now();
+    this.#again = true;
+    return undefined;
   }
 
-  /** Jobs wait at the gate, even if the tenant no longer has limits. */
-  wakeNow(): void {
-    if (this.#running === undefined) this.#timer.in(this.#lastRunAt + minPauseMs - performance.now());
-    else this.#again = true;
-  }
-
-  /** If the limits have changed, they are assigned to the existing jobs. */
-  update(tenant: Tenant): void {
+  /** If the limits have changed, assigns them to the existing jobs; then the gate must run. */
+  async update(tenant: Tenant): Promise<'changed' | 'unchanged'> {
     const isChanged = JSON.stringify(tenant.limits) !== JSON.stringify(this.#tenant.limits);
     this.#tenant = tenant;
-    if (!isChanged) return;
+    if (!isChanged) return 'unchanged';
     const { db, logger } = this.#context;
-    assignLimits(db, tenant.schema, tenant.limits, this.#stopping.signal)
-      .then(() => this.wakeNow())
-      .catch((error: unknown) =>
-        logger.warn({ err: error, tenant: tenant.slug }, 'changed limits could not be assigned'),
-      );
-  }
-
-  async stop(): Promise<void> {
-    this.#stopping.abort();
-    this.#timer.stop();
-    await this.#running;
-  }
-
-  #start(): void {
-    if (this.#running !== undefined) return;
-    const { logger } = this.#context;
-    this.#running = this.#run()
-      .catch((error: unknown) => {
-        logger.warn({ err: error, tenant: this.#tenant.slug }, 'the gate of limits could not run');
-        return retryMs;
-      })
-      .then((nextMs) => {
-        this.#running = undefined;
-        this.#lastRunAt = performance.now();
-        if (this.#again) this.#timer.in(minPauseMs);
-        else if (nextMs !== undefined) this.#timer.in(Math.max(minPauseMs, nextMs));
-      });
-  }
-
-  /** Returns the delay until the next run, if it is known. */
-  async #run(): Promise<number | undefined> {
-    const { db, handlers, metrics } = this.#context;
-    const { room, onOpened } = this.#options;
-    const { slug, schema, limits } = this.#tenant;
-    this.#again = false;
-    const claimants = handlers.types().map((type) => claimantOf({ type }));
-    if (claimants.length === 0) return undefined;
-    const free = room();
-    if (free <= 0) return fullMs;
-    const result = await openGate(db, schema, { limits, claimants, room: free, from: this.#position });
-    this.#position = result.position;
-    if (result.opened > 0) {
-      metrics.limitedOpened.add(slug, result.opened);
-      onOpened();
+    try {
+      await assignLimits(db, tenant.schema, tenant.limits, this.#stopping.signal);
+      return 'changed';
+    } catch (error) {
+      logger.warn({ err: error, tenant: tenant.slug }, 'changed limits could not be assigned');
+      return 'unchanged';
     }
+  }
+
+  /** Ends the assignment of changed limits. */
+  stop(): void {
+    this.#stopping.abort();
+  }
+
+  /** Opens the gate for up to `room` jobs, unless it is running. Never rejects. */
+  async run(room: number): Promise<GateRun> {
+    if (this.#isRunning) return { opened: 0, nextMs: undefined };
+    this.#isRunning = true;
+    this.#again = false;
+    const result = await this.#open(room).catch((error: unknown) => {
+      this.#context.logger.warn({ err: error, tenant: this.#tenant.slug }, 'the gate of limits could not run');
+      return { opened: 0, nextMs: retryMs };
+    });
+    this.#isRunning = false;
+    this.#lastRunAt = performance.now();
+    const { opened, nextMs } = result;
+    if (this.#again) return { opened, nextMs: minPauseMs };
+    return { opened, nextMs: nextMs === undefined ? undefined : Math.max(minPauseMs, nextMs) };
+  }
+
+  async #open(room: number): Promise<GateRun> {
+    const { db, handlers, metrics } = this.#context;
+    const { slug, schema, limits } = this.#tenant;
+    const claimants = handlers.types().map((type) => claimantOf({ type }));
+    if (claimants.length === 0) return { opened: 0, nextMs: undefined };
+    if (room <= 0) return { opened: 0, nextMs: fullMs };
     await this.#clean();
-    return result.position === undefined ? result.nextMs : nextKeysMs;
+    const { opened, position, nextMs } = await openGate(db, schema, { limits, claimants, room, from: this.#position });
+    this.#position = position;
+    if (opened > 0) metrics.limitedOpened.add(slug, opened);
+    return { opened, nextMs: position === undefined ? nextMs : nextKeysMs };
   }
 
   async #clean(): Promise<void> {

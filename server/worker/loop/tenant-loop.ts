@@ -1,12 +1,11 @@
 // The worker loop of one tenant, and the life of a job in it: claim → hold → start → take ended attempts → write their
-// outcomes → start the jobs that were claimed with them. Every part returns values; only this file decides what happens
-// next. It never polls: enqueues, advanced lanes, due times and the daemon's poll wake it.
+// outcomes → start the jobs that were claimed with them. Its parts return values and call nothing here; only this file
+// decides what happens next. It never polls: enqueues, advanced lanes, due times and the daemon's poll wake it.
 import { setImmediate as immediate } from 'node:timers/promises';
-import type { StopReason } from '../../durable/stop-reason.ts';
 import type { Claimed } from '../../jobs/claim/claim.ts';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
-import type { Job } from '../../jobs/model/job.ts';
+import { nextDueInMs, queueDueJobs } from '../../jobs/finish/due-jobs.ts';
 import { EarliestTimer } from '../../kernel/service.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { hasCapacities } from '../../tenants/tenant-store.ts';
@@ -14,7 +13,6 @@ import type { Attempt, UnresponsiveEnd } from '../attempt/attempt.ts';
 import type { LoopContext } from '../worker-context.ts';
 import { ClaimRoom } from './claim-room.ts';
 import { Claimer } from './claimer.ts';
-import { DueTimer } from './due-timer.ts';
 import { LimitGate } from './limit-gate.ts';
 import { LoopObserver } from './loop-observer.ts';
 import type { OutcomeQueue } from './outcome-queues.ts';
@@ -24,47 +22,49 @@ import { SlotReservation, type SlotWaiter } from './slots.ts';
 
 // After this time a daemon that left work to others checks whether it may hold more.
 const recheckMs = 10;
+// The delay before a due job that could not be queued is tried again. Another daemon may have locked it.
+const retryDueMs = 250;
 
 export class TenantLoop implements SlotWaiter {
   readonly key: string;
   tenant: Tenant;
   readonly #context: LoopContext;
-  readonly #observe: LoopObserver;
+  readonly observer: LoopObserver;
   readonly #claimer: Claimer;
-  readonly #attempts: RunningAttempts;
+  readonly attempts: RunningAttempts;
   readonly #outcomes: Outcomes;
   readonly #room: ClaimRoom;
-  readonly #due: DueTimer;
-  readonly gate: LimitGate;
-  /** Claims and reservations in flight. A drain waits until it is known which jobs they took. */
+  readonly #gate: LimitGate;
+  /** What is in flight. A drain waits until it is known which jobs the claims and reservations took. */
   readonly #inFlight = new Set<Promise<void>>();
   readonly #wakeTimer = new EarliestTimer(() => this.wake());
+  readonly #gateTimer = new EarliestTimer(() => this.#track(this.#openGate()));
+  readonly #dueTimer = new EarliestTimer(() => this.#track(this.#queueDue()));
   #scheduled = false;
   #stopped = false;
 
-  constructor(tenant: Tenant, given: LoopContext) {
-    const context = { ...given, db: given.db.forTenant(tenant.schema) };
-    const { db, config, logger, handlers, slots } = context;
-    const { workerId, leaseSeconds, tenantConcurrency } = config;
+  constructor(tenant: Tenant, daemonContext: LoopContext) {
+    const context = { ...daemonContext, db: daemonContext.db.forTenant(tenant.schema) };
     this.key = tenant.slug;
     this.tenant = tenant;
     this.#context = context;
-    this.#observe = new LoopObserver(context.metrics, logger);
-    this.#claimer = new Claimer({ db, workerId, leaseSeconds, types: () => handlers.types(), send: context.sendClaim });
-    this.#attempts = new RunningAttempts(this, context, this.#observe);
-    this.#outcomes = new Outcomes(tenant, context, this.#observe);
-    const { ready, claimLimit: limit } = this.#attempts;
-    const parts = { tenantConcurrency, slots, ready, limit, claimer: this.#claimer, outcomes: this.#outcomes };
-    this.#room = new ClaimRoom(parts);
-    const actor = `worker:${workerId}`;
-    this.#due = new DueTimer({ db, tenant, actor, logger, onQueued: () => this.#workAvailable(false) });
-    const room = () => this.#room.available(this.tenant);
-    this.gate = new LimitGate(tenant, context, { room, onOpened: () => this.#wakeClaims() });
+    this.observer = new LoopObserver(context.metrics, context.logger);
+    this.#claimer = new Claimer(context);
+    this.attempts = new RunningAttempts(this, context, this.observer);
+    this.#outcomes = new Outcomes(tenant, context, this.observer);
+    this.#room = new ClaimRoom(context, { claimer: this.#claimer, attempts: this.attempts, outcomes: this.#outcomes });
+    this.#gate = new LimitGate(tenant, context);
   }
 
   wake(): void {
-    this.gate.wake();
+    if (this.#gate.hasLimits) this.wakeGate();
     this.#wakeClaims();
+  }
+
+  /** Jobs wait at the gate of the limits, even if the tenant no longer has limits. */
+  wakeGate(): void {
+    const inMs = this.#gate.runInMs();
+    if (inMs !== undefined) this.#gateTimer.in(inMs);
   }
 
   /** There may be something to claim. Many calls in one turn of the event loop make one claim. */
@@ -77,14 +77,13 @@ export class TenantLoop implements SlotWaiter {
   /** The tenant's row, or limits that job types declare, have changed. */
   update(tenant: Tenant): void {
     this.tenant = tenant;
-    this.gate.update(tenant);
+    void this.#gate.update(tenant).then((limits) => limits === 'changed' && this.wakeGate());
   }
 
   /** A wake-up by another daemon reaches all, and few find work. A loop that found none waits before its next claim. */
   wakeByPeer(): void {
     const waitMs = this.#claimer.peerWakeUpInMs();
-    if (waitMs <= 0) this.wake();
-    else this.#wakeTimer.in(waitMs);
+    waitMs <= 0 ? this.wake() : this.#wakeTimer.in(waitMs);
   }
 
   /** True if these new jobs can be claimed here now. */
@@ -93,24 +92,13 @@ export class TenantLoop implements SlotWaiter {
   }
 
   onSlotFree(): void {
-    this.gate.wake();
+    if (this.#gate.hasLimits) this.wakeGate();
     this.#schedule();
   }
 
   /** A PENDING job of this tenant is due in `ms`. */
-  readonly dueIn = (ms: number): void => this.#due.dueIn(ms);
-
-  /** The number of jobs claimed in about the last second. */
-  get claimsPerSecond(): number {
-    return this.#observe.claimsPerSecond;
-  }
-
-  get runningCount(): number {
-    return this.#attempts.count;
-  }
-
-  get runningTypes(): string[] {
-    return this.#attempts.types;
+  dueIn(ms: number): void {
+    this.#dueTimer.in(ms);
   }
 
   #schedule(): void {
@@ -125,15 +113,11 @@ export class TenantLoop implements SlotWaiter {
   /** Everything that happened in one turn of the event loop shares its statements. */
   #turn(): void {
     this.#takeEnded();
-    this.#writeOutcomes();
+    for (const queue of this.#outcomes.takeUnwritten()) void this.#writeAndStart(queue);
     if (this.#stopped) return;
     // Ready attempts do not wait for the answer of a claim.
     this.#startReady();
     this.#claim();
-  }
-
-  #writeOutcomes(): void {
-    for (const queue of this.#outcomes.takeUnwritten()) void this.#writeAndStart(queue);
   }
 
   #claim(): void {
@@ -155,13 +139,33 @@ export class TenantLoop implements SlotWaiter {
   /** Other daemons can start the waiting jobs sooner. The limit is computed again soon, or when an attempt ends. */
   #leaveToPeers(): void {
     this.#wakeTimer.in(recheckMs);
-    if (this.#attempts.claimLimit.mayNotify()) this.#context.signals.workAvailable(this.tenant, { reach: 'peers' });
+    if (this.attempts.claimLimit.mayNotify()) this.#context.signals.workAvailable(this.tenant, { reach: 'peers' });
+  }
+
+  /** Lets jobs with limits into the claim index, as far as this loop has room for them. */
+  async #openGate(): Promise<void> {
+    const { opened, nextMs } = await this.#gate.run(this.#room.available(this.tenant));
+    if (opened > 0) this.#wakeClaims();
+    if (nextMs !== undefined) this.#gateTimer.in(nextMs);
+  }
+
+  /** Queues the due jobs, and sets the timer for further batches and later due times. */
+  async #queueDue(): Promise<void> {
+    const { db, config, logger } = this.#context;
+    try {
+      const queued = await queueDueJobs(db, this.tenant.schema, `worker:${config.workerId}`);
+      if (queued > 0) this.#workAvailable('daemon');
+      const nextMs = await nextDueInMs(db, this.tenant.schema);
+      if (nextMs !== undefined) this.dueIn(queued > 0 ? nextMs + 1 : Math.max(nextMs + 1, retryDueMs));
+    } catch (error) {
+      logger.warn({ err: error, tenant: this.key }, 'due jobs could not be queued');
+    }
   }
 
   async #claimAndStart(room: number): Promise<void> {
     const answer = await this.#claimer.next(this.tenant, room);
     if (answer.kind === 'failed') {
-      this.#observe.claimFailed(this.tenant, answer.error, answer.retryInMs);
+      this.observer.claimFailed(this.tenant, answer.error, answer.retryInMs);
       this.#wakeTimer.in(answer.retryInMs);
     } else this.#start(answer.claimed, answer.sentAt);
     // In the next turn, because the number of jobs that have ended by then decides how many are claimed.
@@ -170,26 +174,25 @@ export class TenantLoop implements SlotWaiter {
 
   /** Holds the lease of a claim and starts its jobs, now or as slots become free. */
   #start(claimed: Claimed, sentAt: bigint): void {
-    const { monitor, signals } = this.#context;
-    this.#observe.claimed(this.tenant, claimed.jobs);
+    this.observer.claimed(this.tenant, claimed.jobs);
     if (claimed.jobs.length > 0) {
-      this.#attempts.hold(this.tenant, claimed, sentAt);
-      monitor?.wake();
-      signals.eventsWritten(this.tenant);
+      this.attempts.hold(this.tenant, claimed, sentAt);
+      this.#context.monitor?.wake();
+      this.#context.signals.eventsWritten(this.tenant);
     }
     this.#startReady();
   }
 
   #startReady(): void {
     // A claim may be answered after the loop was stopped.
-    if (this.#stopped) this.#attempts.requeueUnstarted('drained');
-    else if (this.#attempts.ready.size > 0) this.#attempts.startReady(this.tenant, this.#room.limit(this.tenant));
+    if (this.#stopped) this.attempts.requeueUnstarted('drained');
+    else if (this.attempts.ready.size > 0) this.attempts.startReady(this.tenant, this.#room.limit(this.tenant));
     else if (!this.#claimer.mayHaveWork) this.#context.slots.forget(this.key);
   }
 
   /** Puts the outcomes of attempts that have ended into the queues. */
   #takeEnded(): void {
-    for (const attempt of this.#attempts.takeEnded()) {
+    for (const attempt of this.attempts.takeEnded()) {
       if (attempt.unresponsive !== undefined) void this.#awaitUnresponsive(attempt, attempt.unresponsive);
       else this.#outcomes.add(this.tenant, attempt, attempt.outcome, attempt.batch, attempt.batch.remove(attempt));
     }
@@ -198,7 +201,7 @@ export class TenantLoop implements SlotWaiter {
   /** Awaits the end of a handler that was asked to stop and still runs. Until then its job keeps the lane. */
   async #awaitUnresponsive(attempt: Attempt, end: UnresponsiveEnd): Promise<void> {
     const { job, batch, started, startedAt } = attempt;
-    const released = await this.#attempts.awaitUnresponsive(attempt, end);
+    const released = await this.attempts.awaitUnresponsive(attempt, end);
     const ended = { job, started, seconds: (performance.now() - startedAt) / 1000 };
     const { outcome, lease = batch, isLast = false } = released ?? {};
     this.#outcomes.add(this.tenant, ended, outcome, lease, isLast);
@@ -212,22 +215,23 @@ export class TenantLoop implements SlotWaiter {
       // Attempts that started in this turn of the event loop may end in it too: their outcomes join the batch.
       await immediate();
       this.#takeEnded();
-      const freesOthers = this.gate.countsRunning || hasCapacities(this.tenant.settings);
+      const freesOthers = this.#gate.countsRunning || hasCapacities(this.tenant.settings);
       if (!this.#stopped && !freesOthers) await this.#outcomes.awaitMore(queue);
       const batch = this.#outcomes.next(queue);
       if (batch === undefined) return;
-      const ofLanes = !this.#stopped && batch.items.some((item) => item.targetId !== null);
-      const room = ofLanes ? this.#room.forNextOfLanes(this.tenant) : 0;
+      const advancesLanes = !this.#stopped && batch.items.some((item) => item.targetId !== null);
+      const room = advancesLanes ? this.#room.forNextOfLanes(this.tenant) : 0;
       const claimNext = room > 0 ? this.#claimer.request(room) : undefined;
       const { claimed, lostClaims, runnable, dueInMs } = await this.#outcomes.write(this.tenant, batch, claimNext);
       for (const ms of dueInMs) this.dueIn(ms + 1);
       for (const { leaseId, error } of lostClaims) this.#loseClaim(leaseId, error);
       // A job that was offered to this claim and not taken is for another daemon.
-      const offered = claimNext !== undefined && lostClaims.length === 0;
-      if (runnable) this.#workAvailable(offered || this.#stopped || this.#room.available(this.tenant) <= 0);
+      const wasOffered = claimNext !== undefined && lostClaims.length === 0;
+      const isFull = () => this.#stopped || this.#room.available(this.tenant) <= 0;
+      if (runnable) this.#workAvailable(wasOffered || isFull() ? 'all' : 'daemon');
       // The end freed capacity for jobs that did not fit, or a slot of a limit for a job of another daemon.
-      else if (hasCapacities(this.tenant.settings)) this.#workAvailable(this.#stopped);
-      else if (this.gate.countsRunning) this.#workAvailable(true);
+      else if (hasCapacities(this.tenant.settings)) this.#workAvailable(this.#stopped ? 'all' : 'daemon');
+      else if (this.#gate.countsRunning) this.#workAvailable('all');
       if (claimed !== undefined) this.#start(claimed.claimed, claimed.sentAt);
       if (this.#claimer.mayHaveWork) this.#schedule();
     }
@@ -238,9 +242,9 @@ export class TenantLoop implements SlotWaiter {
     this.wake();
   }
 
-  /** `elsewhere`: this daemon cannot take the job now. */
-  #workAvailable(elsewhere: boolean): void {
-    this.#context.signals.workAvailable(this.tenant, { reach: elsewhere ? 'all' : 'daemon' });
+  /** `reach`: all daemons, if this one cannot take the job now. */
+  #workAvailable(reach: 'all' | 'daemon'): void {
+    this.#context.signals.workAvailable(this.tenant, { reach });
     this.wake();
   }
 
@@ -266,22 +270,18 @@ export class TenantLoop implements SlotWaiter {
   /** Stops claiming at once; running attempts continue. */
   async stopClaiming(): Promise<void> {
     this.#stopped = true;
-    this.#wakeTimer.stop();
+    for (const timer of [this.#wakeTimer, this.#gateTimer, this.#dueTimer]) timer.stop();
+    this.#gate.stop();
     this.#context.slots.forget(this.key);
-    this.#attempts.requeueUnstarted('drained');
+    this.attempts.requeueUnstarted('drained');
     await Promise.all(this.#inFlight);
-    await Promise.all([this.#due.stop(), this.gate.stop()]);
-  }
-
-  stopRunning(reasonFor: (job: Job) => StopReason): void {
-    this.#attempts.stop(reasonFor);
   }
 
   /** The process is about to exit with its handlers. Writes the outcomes of their attempts. */
   async releaseHandlers(): Promise<void> {
-    this.#attempts.giveUp();
+    this.attempts.giveUp();
     this.#takeEnded();
-    await this.#attempts.releaseHandlers();
+    await this.attempts.releaseHandlers();
     await this.flushed();
   }
 
@@ -289,10 +289,10 @@ export class TenantLoop implements SlotWaiter {
   async flushed(): Promise<void> {
     await immediate(); // for outcomes of handlers that were just released
     this.#takeEnded();
-    this.#writeOutcomes();
+    for (const queue of this.#outcomes.takeUnwritten()) void this.#writeAndStart(queue);
     await this.#outcomes.idle();
     try {
-      if ((await this.#claimer.releaseLost(this.tenant)) > 0) this.#workAvailable(true);
+      if ((await this.#claimer.releaseLost(this.tenant)) > 0) this.#workAvailable('all');
     } catch (error) {
       this.#context.logger.warn({ err: error, tenant: this.key }, 'lost claims could not be released');
     }

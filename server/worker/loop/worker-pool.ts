@@ -65,7 +65,7 @@ export class WorkerPool implements Service {
   /** The number of jobs that run here now. */
   get runningCount(): number {
     let count = 0;
-    for (const loop of this.#all()) count += loop.runningCount;
+    for (const loop of this.#all()) count += loop.attempts.count;
     return count;
   }
 
@@ -75,7 +75,7 @@ export class WorkerPool implements Service {
   }
 
   get runningTypes(): string[] {
-    return [...new Set(this.#all().flatMap((loop) => loop.runningTypes))];
+    return [...new Set(this.#all().flatMap((loop) => loop.attempts.types))];
   }
 
   /**
@@ -83,7 +83,7 @@ export class WorkerPool implements Service {
    * wait.
    */
   get underLoad(): boolean {
-    const ownRate = this.#all().reduce((sum, loop) => sum + loop.claimsPerSecond, 0);
+    const ownRate = this.#all().reduce((sum, loop) => sum + loop.observer.claimsPerSecond, 0);
     return ownRate * (1 + this.#context.peers.count) > loadJobsPerSecond;
   }
 
@@ -118,7 +118,7 @@ export class WorkerPool implements Service {
 
   /** Jobs of the tenant wait at the gate of its limits. */
   wakeGate(slug: string): void {
-    this.#loops.get(slug)?.gate.wakeNow();
+    this.#loops.get(slug)?.wakeGate();
   }
 
   dueIn(slug: string, ms: number): void {
@@ -134,7 +134,7 @@ export class WorkerPool implements Service {
     const clean = await this.#waitUntilIdle(graceMs);
     if (!clean) {
       this.#logger.info({ running: this.runningCount }, 'drain grace is over; stopping the jobs that still run');
-      for (const loop of this.#all()) loop.stopRunning((job) => drained(job, loop.tenant));
+      for (const loop of this.#all()) loop.attempts.stop((job) => drained(job, loop.tenant));
       // Each attempt ends or is given up after its cancel grace. The margin is for the last writes.
       await this.#waitUntilIdle(this.#context.config.cancelGraceSeconds * 1000 + 1000);
     }
@@ -206,7 +206,7 @@ export class WorkerPool implements Service {
     this.#loops.delete(slug);
     this.#leaving.add(loop);
     void loop.stopClaiming();
-    for (const gone of this.#leaving) if (gone.runningCount === 0) this.#leaving.delete(gone);
+    for (const gone of this.#leaving) if (gone.attempts.count === 0) this.#leaving.delete(gone);
   }
 
   #all(): TenantLoop[] {

@@ -1,8 +1,10 @@
 // Jobs that are owned without an active lease: an older daemon or a hand in the database may leave them behind. They
 // are named, found by the next sweep, and end like those of any lease that runs out.
+
 import { expect, test } from 'vitest';
 import { explainJob } from '../../../server/explain/explain-job.ts';
 import { claimRemoteJobs } from '../../../server/jobs/claim/claim.ts';
+import { CommitSignals } from '../../../server/jobs/commit-signals.ts';
 import { repairOrphans } from '../../../server/jobs/finish/due-jobs.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import type { Status } from '../../../server/jobs/model/states.ts';
@@ -281,7 +283,7 @@ function createSweeper(tenant: Tenant, options: Partial<SweeperOptions> = {}): S
     leaseSeconds: 15,
     timeoutSeconds: 0,
     tokenLimit: 0,
-    workAvailable: nobody,
+    signals: new CommitSignals(),
     observe: nobody,
     ...options,
   });

@@ -19,10 +19,9 @@ function setUp(room = () => 10) {
   const flushed = () => new Promise<void>((resolve) => setImmediate(resolve));
   const claims = new Claimer({
     db: {} as Database,
-    workerId: 'w',
-    leaseSeconds: 15,
-    types: () => ['demo.echo'],
-    send: (_tenant, request) =>
+    config: { workerId: 'w', leaseSeconds: 15 },
+    handlers: { types: () => ['demo.echo'] },
+    sendClaim: (_tenant, request) =>
       new Promise<Claimed>((resolve, reject) => {
         sent.push({
           request,
