@@ -101,7 +101,7 @@ test('a loop that is stopped requeues the jobs whose stop requests are being rea
   await loop.flushed();
   await eventually(async () => expect(await reread(context, job!)).toMatchObject({ status: 'QUEUED', attempt: 0 }));
   expect(ran).toEqual([]);
-  expect(loop.runningCount).toBe(0);
+  expect(loop.attempts.count).toBe(0);
   // Other tests of this file claim whatever waits.
   await cancelJob(context.db, schema, { jobId: job!.id, actor: 'test' });
 });
