@@ -76,8 +76,9 @@ async function testCluster(args) {
     );
   }
   if (args.length > 0) return test(args);
-  // Alone, because one of the scenarios kills a node.
-  const { status } = spawnSync(process.execPath, [vitest, 'run', 'test/citus'], { cwd: root, stdio: 'inherit' });
+  // One file after the other, because one of the scenarios kills a node.
+  const scenarios = [vitest, 'run', 'test/citus', '--no-file-parallelism'];
+  const { status } = spawnSync(process.execPath, scenarios, { cwd: root, stdio: 'inherit' });
   if (status !== 0) process.exit(status ?? 1);
   await test(['test/integration']);
 }
