@@ -6,7 +6,7 @@ import { Connections } from './connections/connections.ts';
 import { keepPlans, type Reuse } from './connections/prepared-statements.ts';
 import { idleInTransactionMs, lockTimeoutMs, type SessionLimits } from './connections/session-limits.ts';
 import { TenantRoles } from './connections/tenant-roles.ts';
-import { serverTimeoutMs, TenantSession, type TransactionOptions } from './connections/tenant-session.ts';
+import { isCommand, serverTimeoutMs, TenantSession, type TransactionOptions } from './connections/tenant-session.ts';
 import type { Schema } from './identifiers.ts';
 import { type TenantNode, TenantNodes } from './nodes/tenant-nodes.ts';
 import type { Servers } from './servers/servers.ts';
@@ -133,10 +133,10 @@ export class Database implements Queryable {
   #query<R extends object>(text: string, values: unknown[], reuse?: Reuse): Promise<R[]> {
     return this.#withClient(this.#statementTimeoutMs, (client) => {
       if (this.#node !== undefined) return this.#session.sendGuarded<R>(client, this.#node, text, values, reuse);
-      const needsTransaction = !this.#session.isDirect(client) && this.#roles?.roleFor(this.#tenant, text);
-      return needsTransaction
-        ? this.#inTransaction(client, {}, (tx) => tx.query<R>(text, values))
-        : this.#session.send<R>(client, text, values, reuse);
+      const isSingle = this.#session.isDirect(client) || !isCommand(text) || !this.#roles?.roleFor(this.#tenant, text);
+      return isSingle
+        ? this.#session.send<R>(client, text, values, reuse)
+        : this.#inTransaction(client, {}, (tx) => tx.query<R>(text, values));
     });
   }
 

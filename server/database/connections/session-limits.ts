@@ -80,9 +80,14 @@ export async function openSession(client: pg.ClientBase, limits: SessionLimits):
   };
 }
 
-/** A statement that sets the limits of a transaction, where BEGIN is not sent; unlike SET, Citus does not forward it. */
-export function limitsQuery({ statementMs, lockMs }: SessionLimits): string {
-  return `select set_config('statement_timeout', '${statementMs}', true), set_config('lock_timeout', '${lockMs}', true)`;
+/** Sets the limits of a transaction and its quoted role, where BEGIN is not sent. Unlike SET, Citus does not forward it. */
+export function settingsQuery({ statementMs, lockMs }: SessionLimits, role?: string): string {
+  const settings = [
+    ['statement_timeout', statementMs],
+    ['lock_timeout', lockMs],
+    ...(role === undefined ? [] : [['role', role.replaceAll('"', '')]]),
+  ];
+  return `select ${settings.map(([name, value]) => `set_config('${name}', '${value}', true)`).join(', ')}`;
 }
 
 /** A BEGIN with limits in the same message: the simple protocol accepts several statements at once. */

@@ -114,10 +114,15 @@ export class TenantRoles {
     const local = scope === 'transaction' ? 'local ' : '';
     client.query(`set ${local}role ${role === ownRole ? 'none' : role}`).catch((error: unknown) => {
       if (sqlState(error) === transactionFailed) return;
-      // The role was dropped, or may no longer be used. The following statement reports its own result.
+      // The following statement reports its own result.
       this.#current.set(client, unknownRole);
-      for (const [schema, known] of this.#known) if (known === role) this.#known.delete(schema);
+      this.refused(role);
     });
+  }
+
+  /** The role was dropped, or may no longer be used: the next statement of its tenant finds or creates it again. */
+  refused(role: string): void {
+    for (const [schema, known] of this.#known) if (known === role) this.#known.delete(schema);
   }
 
   #report(error: unknown): void {

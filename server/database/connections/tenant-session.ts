@@ -7,7 +7,7 @@ import type { TenantNode } from '../nodes/tenant-nodes.ts';
 import { sqlState, transactionFailed } from '../sql-errors.ts';
 import type { Connections } from './connections.ts';
 import type { Reuse, Statements } from './prepared-statements.ts';
-import { beginWith, limitsQuery, type SessionLimits } from './session-limits.ts';
+import { beginWith, type SessionLimits, settingsQuery } from './session-limits.ts';
 import { ownRole, type TenantRoles } from './tenant-roles.ts';
 
 export interface TransactionOptions {
@@ -129,19 +129,33 @@ export class TenantSession {
     within?: 'transaction',
   ): Promise<R[]> {
     const role = this.#roles?.roleFor(this.#tenant, text);
-    if (role !== undefined) {
-      const isSession = this.isDirect(client);
-      // Behind a pooler, a statement outside of a transaction always runs with the rights of the connection.
-      if (isSession || within) this.#roles?.switchTo(client, role, isSession ? 'session' : 'transaction');
+    const isSession = this.isDirect(client);
+    // Behind a pooler, a single statement is sent with its role and limits, unless it is a command.
+    if (role !== undefined && (isSession || within)) {
+      this.#roles?.switchTo(client, role, isSession ? 'session' : 'transaction');
     }
     const statements = this.#connections.statementsOf(client);
     const sent = this.#node?.rename(text) ?? text;
     if (statements === undefined) return this.#rowsOf(client.query<R>(sent, values));
-    // Behind a pooler the session has no limits: they are sent with the statement, in one transaction and one flight.
-    if (within === undefined && !statements.direct && mayWaitForLocks(text)) {
-      return this.#rowsOf(statements.queryGuarded<R>([limitsQuery(this.#limits)], sent, values, reuse).result);
+    if (within === undefined && !isSession && (role || mayWaitForLocks(text)) && !isCommand(text)) {
+      return this.#sendWithSettings<R>(statements, role || undefined, sent, values, reuse);
     }
     return this.#rowsOf(statements.query<R>(sent, values, reuse));
+  }
+
+  /** Sends the role and the limits of a single statement before it, in one transaction and one flight. */
+  async #sendWithSettings<R extends object>(
+    statements: Statements,
+    role: string | undefined,
+    text: string,
+    values: unknown[],
+    reuse: Reuse | undefined,
+  ): Promise<R[]> {
+    const query = statements.queryGuarded<R>([settingsQuery(this.#limits, role)], text, values, reuse);
+    return this.#rowsOf(query.result).catch((error: unknown) => {
+      if (!query.hasPassed && role !== undefined) this.#roles?.refused(role);
+      throw error;
+    });
   }
 
   async #rowsOf<R extends object>(answer: Promise<pg.QueryResult<R>>): Promise<R[]> {
@@ -151,11 +165,14 @@ export class TenantSession {
   }
 }
 
-/** Returns true for a statement that locks rows. Commands, some of which must be alone in their transaction, do not count. */
+/** Returns true for a command. Some commands must be alone in their transaction, so they get neither role nor limits. */
+export function isCommand(text: string): boolean {
+  return !/^\s*(?:with|select|insert|update|delete)\b/i.test(text);
+}
+
+/** Returns true for a statement that locks rows. */
 function mayWaitForLocks(text: string): boolean {
-  return (
-    /^\s*(?:with|select|insert|update|delete)\b/i.test(text) && /\b(?:insert|update|delete|for share)\b/i.test(text)
-  );
+  return /\b(?:insert|update|delete|for share)\b/i.test(text);
 }
 
 /** The server times out slightly before the client, so that it is certain that nothing happened. */
