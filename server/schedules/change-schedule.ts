@@ -57,7 +57,7 @@ export async function createSchedule(
   const id = newId();
   return withUniqueName(given.name, () =>
     db.transaction(async (tx) => {
-      const nextAt = nextOf(given, await databaseNow(tx));
+      const nextAt = nextOf(given, await databaseNow(tx, schema));
       await insertStatement.query(tx, schema, { id, ...storedFields(given), nextAt, author: given.author ?? null });
       return recordChange(tx, schema, id, 'schedule.created', actor);
     }),
@@ -76,7 +76,7 @@ export async function updateSchedule(
       const before = await lockSchedule(tx, schema, id);
       const after = { ...before, ...definedOnly(change) } as Schedule;
       const timesChanged = after.cron !== before.cron || after.timezone !== before.timezone;
-      const nextAt = timesChanged ? nextOf(after, await databaseNow(tx)) : before.nextAt;
+      const nextAt = timesChanged ? nextOf(after, await databaseNow(tx, schema)) : before.nextAt;
       await updateStatement.query(tx, schema, { id, ...storedFields(after), nextAt });
       return recordChange(tx, schema, id, 'schedule.updated', actor, { fields: Object.keys(definedOnly(change)) });
     }),
@@ -103,7 +103,7 @@ export async function resumeSchedule(db: Database, schema: Schema, id: string, a
   return db.transaction(async (tx) => {
     const schedule = await lockSchedule(tx, schema, id);
     if (schedule.pausedAt === null) return schedule;
-    const nextAt = nextTime(schedule.cron, schedule.timezone, await databaseNow(tx));
+    const nextAt = nextTime(schedule.cron, schedule.timezone, await databaseNow(tx, schema));
     await runQuery(
       tx,
       `update ${schema}.schedules

@@ -96,8 +96,8 @@ function renaming(schema: Schema, shards: Shards): (text: string) => string | un
   };
 }
 
-/** The SQL state of the guard's division by zero. */
-const movedState = '22012';
+/** SQL states of the guard: its division by zero, and the lock of a shard that was dropped with its tenant. */
+const movedStates = ['22012', 'XX000'];
 
 /** The guard failed: nothing was written, and the placement must be read again. */
 export class TenantMoved extends Error {
@@ -116,7 +116,7 @@ export async function guarded(answers: Promise<unknown>[]): Promise<void> {
 }
 
 export function guardError(error: unknown): unknown {
-  return sqlState(error) === movedState ? new TenantMoved(error) : error;
+  return movedStates.includes(sqlState(error) ?? '') ? new TenantMoved(error) : error;
 }
 
 /** A move locks all tables of the tenant, so one of them is enough. */

@@ -8,7 +8,7 @@ import { runQuery } from '../../database/sql.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Event } from './event.ts';
 import type { EventListener, LeaseholdEvent } from './leasehold-event.ts';
-import { formatSnapshot, type Position, parseSnapshot } from './position.ts';
+import { formatSnapshot, type Position, parseSnapshot, type Snapshot } from './position.ts';
 import { readNewEvents } from './read-new-events.ts';
 import { durableSnapshot, toLogXid, trimmedSnapshot } from './transaction-ids.ts';
 
@@ -75,16 +75,13 @@ export class EventListeners {
       `select (${presentEpoch(schema)}) as epoch, ${durableSnapshot(schema)}::text as now`,
     );
     if (start === undefined || row === undefined) throw new Error('there is no snapshot');
-    // The registration has no ids of transactions of the tenant's node.
-    if (this.#db.sharded) return { seen: row.now };
-    const shift = (xid: bigint) => BigInt(toLogXid(String(xid), row.epoch));
-    const { xmin, xmax, xip } = start;
-    const shifted = formatSnapshot({ xmin: shift(xmin), xmax: shift(xmax), xip: new Set([...xip].map(shift)) });
-    // After a crash of the server, ids of the snapshot may have been assigned again; see `durableSnapshot`.
+    const present = this.#db.sharded ? row.now : shiftedBy(row.epoch, start);
+    // In a cluster the registration has no transaction ids of the tenant's node, so its time decides. Elsewhere ids of
+    // the snapshot may have been assigned again after a crash of the server; see `durableSnapshot`.
     const [trimmed] = await runQuery<{ seen: string }>(
       db,
       `select ${trimmedSnapshot(schema, ':snapshot::pg_snapshot', `'1'::xid8`, 'e.at <= :at::timestamptz')}::text as seen`,
-      { snapshot: shifted, at },
+      { snapshot: present, at },
     );
     if (trimmed === undefined) throw new Error('there is no snapshot');
     return trimmed;
@@ -119,6 +116,11 @@ export class EventListeners {
       }
     }
   }
+}
+
+function shiftedBy(epoch: number, { xmin, xmax, xip }: Snapshot): string {
+  const shift = (xid: bigint) => BigInt(toLogXid(String(xid), epoch));
+  return formatSnapshot({ xmin: shift(xmin), xmax: shift(xmax), xip: new Set([...xip].map(shift)) });
 }
 
 function toDelivered(tenant: string, event: Event): LeaseholdEvent {

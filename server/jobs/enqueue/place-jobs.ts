@@ -1,7 +1,7 @@
 // Decides the initial status of a new job and its position in its lane. Locks and numbers the lanes.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { statement } from '../../database/sql.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { newId } from '../../kernel/ids.ts';
 import { queueDueJobsOf } from '../finish/due-jobs.ts';
 import { toWaiting } from '../flows/dependencies.ts';
@@ -61,10 +61,12 @@ function isNoColumn(key: string): boolean {
   return key === 'phases' || key === 'after' || key === 'unique' || key === 'earlierHash';
 }
 
+// In a cluster the first statement of a transaction chooses the node, so it names a table of the tenant.
 const futureStatement = statement(`
-  select position
+  select t.position
     from unnest(:positions::int[], :times::timestamptz[]) as t(position, run_at)
-   where run_at > now()`);
+    left join ${tenant}.jobs on false
+   where t.run_at > now()`);
 
 /**
  * Returns the positions of jobs that are not due by the database's clock. For jobs without a lane the insert decides.

@@ -11,9 +11,11 @@ import { createLogger } from '../../../server/kernel/logger.ts';
 import { createTenant } from '../../../server/tenants/create-tenant.ts';
 import { fastSettings, startDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
+import { citusCluster } from '../../support/postgres/citus.ts';
 import { createEmptyDatabase, directUrl } from '../../support/postgres/database.ts';
 
-test('a daemon with the rights of roles.sql runs jobs, and cannot create a tenant', async () => {
+// In a cluster a daemon must have the role that owns the tables: docs/scaling.md.
+test.skipIf(citusCluster())('a daemon with the rights of roles.sql runs jobs, and cannot create a tenant', async () => {
   const context = await createEmptyDatabase();
   // Roles belong to the whole server: each run has names of its own.
   const suffix = `_${randomBytes(4).toString('hex')}`;

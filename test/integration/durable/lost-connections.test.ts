@@ -11,17 +11,9 @@ import { eventually } from '../../support/eventually.ts';
 import { addJob, eventTypes, reread } from '../../support/jobs.ts';
 import { checkInvariants } from '../../support/model/invariants.ts';
 import { useTenantPerTest } from '../../support/postgres/database.ts';
-import { FaultProxy } from '../../support/postgres/proxies/fault-proxy.ts';
+import { startDatabaseProxy } from '../../support/postgres/proxies/database-proxy.ts';
 
 const context = useTenantPerTest();
-
-async function openProxy(): Promise<{ proxy: FaultProxy; url: string }> {
-  const direct = new URL(context.url);
-  const proxy = await FaultProxy.start(Number(direct.port || 5432), direct.hostname);
-  const url = new URL(context.url);
-  url.host = `127.0.0.1:${proxy.port}`;
-  return { proxy, url: url.href };
-}
 
 /** What the database was asked last before each call: the call's own statement, in SQL as the server gets it. */
 const statements = {
@@ -35,7 +27,7 @@ const statements = {
 };
 
 test('calls whose answers are lost with their connections are repeated, and stored once', async () => {
-  const { proxy, url } = await openProxy();
+  const { proxy, url } = await startDatabaseProxy(context);
   let steps = 0;
   const cut = (call: keyof typeof statements) => proxy.treat(statements[call], 'dropAnswer');
   const job = defineJob({
@@ -96,7 +88,6 @@ test('calls whose answers are lost with their connections are repeated, and stor
     await checkInvariants(context);
   } finally {
     await daemon.stop(0);
-    await proxy.stop();
   }
 });
 
@@ -147,7 +138,7 @@ async function waitsFor(job: { id: string }, kind: string): Promise<Job> {
 }
 
 test('the result of a step is stored when the database is back', async () => {
-  const { proxy, url } = await openProxy();
+  const { proxy, url } = await startDatabaseProxy(context);
   let steps = 0;
   const job = defineJob({
     type: 'away',
@@ -168,6 +159,5 @@ test('the result of a step is stored when the database is back', async () => {
     expect(steps).toBe(1);
   } finally {
     await daemon.stop(0);
-    await proxy.stop();
   }
 });

@@ -17,7 +17,7 @@ const context = useTenant();
 
 /** One connection, whose answers can be held. */
 async function connect(): Promise<{ db: Database; proxy: DelayingProxy }> {
-  const proxy = await startDelayingProxy(context.url);
+  const proxy = await startDelayingProxy(context);
   const db = new Database({ url: proxy.url, poolMax: 1, logger: createLogger('silent') });
   onTestFinished(() => db.close());
   await db.query('select 1');

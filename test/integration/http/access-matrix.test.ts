@@ -112,13 +112,16 @@ async function victimRows(): Promise<unknown> {
     (table) =>
       `(select md5(coalesce(string_agg(t::text, ',' order by t::text), '')) from "${victim.tenant.schemaName}".${table} as t) as ${table}`,
   );
-  return context.db.query(
-    `select ${digests.join(', ')},
-            (select string_agg(k.id || k.name || coalesce(k.revoked_at::text, ''), ',' order by k.id)
-               from leasehold.api_keys as k where k.tenant_id = $1) as keys,
-            (select t.settings::text || t.status from leasehold.tenants as t where t.id = $1) as tenant`,
-    [victim.tenant.id],
-  );
+  // Two statements, because in a cluster only the coordinator has the control schema.
+  return Promise.all([
+    context.db.query(`select ${digests.join(', ')}`),
+    context.db.query(
+      `select (select string_agg(k.id || k.name || coalesce(k.revoked_at::text, ''), ',' order by k.id)
+                 from leasehold.api_keys as k where k.tenant_id = $1) as keys,
+              (select t.settings::text || t.status from leasehold.tenants as t where t.id = $1) as tenant`,
+      [victim.tenant.id],
+    ),
+  ]);
 }
 
 describe('a caller without a valid key', () => {

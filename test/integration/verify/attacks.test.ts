@@ -1,6 +1,7 @@
 // What somebody with write access to the database may do to the log and its seals, and what `verify` says about it.
 // Each test has a tenant of its own with a sealed log, and an anchor that was noted before the attack.
 import { describe, expect, it } from 'vitest';
+import { currentSnapshot, withLog } from '../../../server/events/log/transaction-ids.ts';
 import { pruneEvents } from '../../../server/events/seals/prune.ts';
 import { appendSeal } from '../../../server/events/seals/seal-chain.ts';
 import { openTransaction, writeEvent } from '../../support/events.ts';
@@ -111,6 +112,10 @@ describe('erased history', () => {
 describe('forged events', () => {
   const forge = `insert into SCHEMA.events (xid, seq, type, actor) overriding system value values ($1, 999999, 'forged', 'user:eve')`;
 
+  /** SQL: an id of the log that follows that of this transaction. It names the tenant: in a cluster its node has the ids. */
+  const xidAfter = (schema: string, distance: number) =>
+    `${withLog(schema)} select (log.xid::text::bigint + ${distance})::text as xid from log`;
+
   it('finds an old event that was sealed after the position of the sealer was moved back', async () => {
     for (const position of ['1:1:', 'from']) {
       const where = await scene();
@@ -139,7 +144,7 @@ describe('forged events', () => {
     const where = await scene();
     const { sql, schema, verify } = where;
     await writeEvent(where.db, schema);
-    await sql(`update ${schema}.followers set snapshot = pg_current_snapshot()::text where name = 'seals'`);
+    await sql(`update ${schema}.followers set snapshot = ${currentSnapshot(schema)}::text where name = 'seals'`);
     await sealAll(where);
     expect(kinds(await verify())).toEqual(['event_inserted']);
   });
@@ -147,7 +152,7 @@ describe('forged events', () => {
   it('finds an event whose transaction is in the future, or in progress', async () => {
     const where = await scene();
     const { sql, schema, verify } = where;
-    const [next] = await sql(`select (pg_current_xact_id()::text::bigint + 100000)::text as xid`);
+    const [next] = await sql(xidAfter(schema, 100_000));
     await sql(forge.replace('SCHEMA', schema), [next?.xid]);
     await sealAll(where);
     const found = await verify();
@@ -155,7 +160,7 @@ describe('forged events', () => {
     expect(found.seals.unsealedEvents).toBe(0);
     await sql(`delete from ${schema}.events where seq = 999999`);
     const open = await openTransaction(where);
-    const [own] = await open.tx.query<{ xid: string }>('select pg_current_xact_id()::text as xid');
+    const [own] = await open.tx.query<{ xid: string }>(xidAfter(schema, 0));
     await sql(forge.replace('SCHEMA', schema), [own?.xid]);
     expect(named(await verify())).toEqual([['event_future', `${own?.xid}:999999`]]);
     await open.rollback();
@@ -164,13 +169,14 @@ describe('forged events', () => {
   it('finds an event that was written for a later transaction, also after that transaction has ended', async () => {
     const where = await scene();
     const { sql, schema, verify } = where;
-    const [later] = await sql(`select (pg_current_xact_id()::text::bigint + 20)::text as xid`);
+    const [later] = await sql(xidAfter(schema, 20));
     await sql(forge.replace('SCHEMA', schema), [later?.xid]);
     for (let ended = false; !ended; ) {
-      await sql('select pg_current_xact_id()');
-      const [snapshot] = await sql(`select (pg_snapshot_xmin(pg_current_snapshot()) > $1::text::xid8)::text as ended`, [
-        later?.xid,
-      ]);
+      await sql(xidAfter(schema, 0));
+      const [snapshot] = await sql(
+        `select (pg_snapshot_xmin(${currentSnapshot(schema)}) > $1::text::xid8)::text as ended`,
+        [later?.xid],
+      );
       ended = snapshot?.ended === 'true';
     }
     await sealAll(where);

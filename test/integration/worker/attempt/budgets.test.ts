@@ -7,7 +7,7 @@ import { startDaemon, useDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, reread } from '../../../support/jobs.ts';
 import { addTenant, useDatabase } from '../../../support/postgres/database.ts';
-import { FaultProxy } from '../../../support/postgres/proxies/fault-proxy.ts';
+import { startDatabaseProxy } from '../../../support/postgres/proxies/database-proxy.ts';
 
 const context = useDatabase();
 const spend = defineJob({
@@ -251,11 +251,9 @@ test('a remote worker reports totals, counted once; above the budget it is asked
 });
 
 test('the last report of an attempt is written again after a passing error', async () => {
-  const direct = new URL(context.url);
-  const proxy = await FaultProxy.start(Number(direct.port), direct.hostname);
-  const url = Object.assign(new URL(context.url), { host: `127.0.0.1:${proxy.port}` }).href;
   const last = defineJob({ type: 'last', run: ({ addUsage }) => addUsage({ cents: 7 }) });
   const { tenant, schema } = await addTenant(context.db, 'lastreport');
+  const { proxy, url } = await startDatabaseProxy({ ...context, schema });
   const daemon = await startDaemon({ ...context, url }, { handlers: [last] });
   try {
     // The first write, and the one at the end of the handler.
@@ -271,6 +269,5 @@ test('the last report of an attempt is written again after a passing error', asy
     expect(ended.usage).toEqual({ cents: 7 });
   } finally {
     await daemon.stop();
-    await proxy.stop();
   }
 });

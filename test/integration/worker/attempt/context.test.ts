@@ -68,7 +68,7 @@ test('a holder without a lease writes nothing and is stopped', async () => {
 
 test('lease.assert does not trust an answer that is read after the lease has expired', async () => {
   const { schema } = context;
-  const proxy = await startDelayingProxy(context.url);
+  const proxy = await startDelayingProxy(context);
   const db = new Database({ url: proxy.url, poolMax: 1, logger: createLogger('silent') });
   onTestFinished(() => db.close());
   await db.query('select 1');

@@ -19,7 +19,7 @@ const context = useTenant();
 
 /** A connection through a proxy. `givenUp` awaits that a statement is kept there, and that its sender gives it up. */
 async function connectThroughProxy() {
-  const proxy = await startDelayingProxy(context.url);
+  const proxy = await startDelayingProxy(context);
   const db = new Database({ url: proxy.url, poolMax: 2, logger: createLogger('silent') });
   onTestFinished(() => db.close());
   await db.query('select 1');

@@ -46,7 +46,7 @@ test('a handler does not begin late if its job was canceled or paused since the 
 
 test('jobs whose stop requests cannot be read are requeued, and no attempt is counted', async () => {
   const { schema } = context;
-  const proxy = await startDelayingProxy(context.url);
+  const proxy = await startDelayingProxy(context);
   const db = new Database({ url: proxy.url, poolMax: 2, logger: createLogger('silent') });
   onTestFinished(() => db.close());
   await db.query('select 1');
@@ -79,7 +79,7 @@ test('jobs whose stop requests cannot be read are requeued, and no attempt is co
 
 test('a loop that is stopped requeues the jobs whose stop requests are being read', async () => {
   const { schema } = context;
-  const proxy = await startDelayingProxy(context.url);
+  const proxy = await startDelayingProxy(context);
   const db = new Database({ url: proxy.url, poolMax: 2, logger: createLogger('silent') });
   onTestFinished(() => db.close());
   await db.query('select 1');

@@ -84,7 +84,7 @@ test.each(['the connection is gone', 'the statement takes too long'])(
     const { jobs, leaseId } = await claim(context);
     const first = jobs.find((job) => job.targetId === lane)!;
     const second = jobs.find((job) => job.targetId === null)!;
-    const proxy = await startDelayingProxy(context.url);
+    const proxy = await startDelayingProxy(context);
     const { pump, accepted, trust } = createPump(proxy.url);
     const giveUp = async () => {
       pump.add(ending(first), false);

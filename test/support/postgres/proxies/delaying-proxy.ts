@@ -1,9 +1,10 @@
 // A TCP proxy in front of the database that delivers late: requests after their client gave them up, and answers after
 // their lease expired. It can also refuse every connection.
 import { setImmediate as immediate } from 'node:timers/promises';
-import { expect, onTestFinished } from 'vitest';
+import { expect } from 'vitest';
 import { eventually } from '../../eventually.ts';
-import { FaultProxy } from './fault-proxy.ts';
+import type { TenantContext } from '../database.ts';
+import { startDatabaseProxy } from './database-proxy.ts';
 
 export interface DelayingProxy {
   /** The database's URL through the proxy. */
@@ -24,13 +25,12 @@ export interface DelayingProxy {
   accept(): void;
 }
 
-export async function startDelayingProxy(databaseUrl: string): Promise<DelayingProxy> {
-  const url = new URL(databaseUrl);
-  const proxy = await FaultProxy.start(Number(url.port || 5432), url.hostname);
-  onTestFinished(() => proxy.stop());
-  url.host = `127.0.0.1:${proxy.port}`;
+export async function startDelayingProxy(
+  context: Pick<TenantContext, 'db' | 'schema' | 'url'>,
+): Promise<DelayingProxy> {
+  const { proxy, url } = await startDatabaseProxy(context);
   return {
-    url: url.href,
+    url,
     holdRequests: (text) => proxy.treat(text, 'holdRequest', Number.POSITIVE_INFINITY),
     cutWhenHeld: async () => {
       await eventually(() => expect(proxy.held).toBeGreaterThan(0));

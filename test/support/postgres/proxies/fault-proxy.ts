@@ -54,8 +54,7 @@ interface Link {
 type Mode = 'pass' | 'blackHole' | 'refuse';
 
 export class FaultProxy {
-  readonly #server: Server;
-  readonly #target: { host: string; port: number };
+  readonly #servers: Server[] = [];
   readonly #links = new Set<Link>();
   #rules: Rule[] = [];
   #mode: Mode = 'pass';
@@ -71,20 +70,25 @@ export class FaultProxy {
     deadlock: 0,
   };
 
-  private constructor(target: { host: string; port: number }) {
-    this.#target = target;
-    this.#server = createServer((near) => this.#open(near));
-  }
+  private constructor() {}
 
   static async start(port: number, host = '127.0.0.1'): Promise<FaultProxy> {
-    const proxy = new FaultProxy({ host, port });
-    await new Promise<void>((resolve) => proxy.#server.listen(0, '127.0.0.1', resolve));
+    const proxy = new FaultProxy();
+    await proxy.listen(port, host);
     return proxy;
   }
 
+  /** Returns the port of the proxy before a further server. */
+  async listen(port: number, host: string): Promise<number> {
+    const server = createServer((near) => this.#open(near, connect(port, host)));
+    this.#servers.push(server);
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    return portOf(server);
+  }
+
+  /** The port before the first server. */
   get port(): number {
-    const address = this.#server.address();
-    return typeof address === 'object' && address !== null ? address.port : 0;
+    return portOf(this.#servers[0]);
   }
 
   /** The next `times` requests whose SQL matches, or that contain the text, also in a value, are treated like this. */
@@ -151,17 +155,15 @@ export class FaultProxy {
   async stop(): Promise<void> {
     this.#mode = 'refuse';
     this.cut();
-    await new Promise((resolve) => this.#server.close(resolve));
+    await Promise.all(this.#servers.map((server) => new Promise((resolve) => server.close(resolve))));
   }
 
-  #open(near: Socket): void {
-    near.on('error', () => {});
+  #open(near: Socket, far: Socket): void {
+    for (const socket of [near, far]) socket.on('error', () => {});
     if (this.#mode === 'refuse') {
-      near.destroy();
+      for (const socket of [near, far]) socket.destroy();
       return;
     }
-    const far = connect(this.#target.port, this.#target.host);
-    far.on('error', () => {});
     for (const socket of [near, far]) socket.setNoDelay(true);
     const link: Link = {
       near,
@@ -178,6 +180,7 @@ export class FaultProxy {
     const requests = new RequestReader();
     near.on('data', (data) => {
       for (const message of fromClient.read(data)) {
+        if (message.type === 'offer') return passEncrypted(link, message.bytes);
         const request = requests.add(message);
         if (request !== undefined) this.#later(() => this.#onRequest(link, request));
       }
@@ -269,6 +272,19 @@ export class FaultProxy {
 
 const beginsTransaction = /^\s*begin\b/i;
 const endsTransaction = /^\s*(commit|rollback)\b/i;
+
+/** The coordinator of a cluster encrypts its connections to the nodes. Nothing of them can be treated. */
+function passEncrypted({ near, far }: Link, offer: Buffer): void {
+  for (const socket of [near, far]) socket.removeAllListeners('data');
+  write(far, offer);
+  near.pipe(far);
+  far.pipe(near);
+}
+
+function portOf(server: Server | undefined): number {
+  const address = server?.address();
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}
 
 function write(socket: Socket, bytes: Buffer): void {
   if (!socket.destroyed && socket.writable) socket.write(bytes);

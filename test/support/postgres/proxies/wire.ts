@@ -1,11 +1,14 @@
 // The part of the Postgres wire protocol that a proxy needs: splits bytes into messages and requests, and creates
 // answers.
 
-/** A type (none in the first message of a client), a length that counts itself, and a body. */
+/** A type (none in the first message of a client, or before it in an `offer`), a length that counts itself, and a body. */
 export interface WireMessage {
   type: string;
   bytes: Buffer;
 }
+
+/** Codes of requests for encryption, by TLS and GSS, which come before the first message. */
+const offers = new Set([80877103, 80877104]);
 
 /** Cuts a stream of bytes into whole messages. */
 export class MessageReader {
@@ -26,9 +29,11 @@ export class MessageReader {
       const length = head + this.#rest.readInt32BE(head);
       if (this.#rest.length < length) return messages;
       const bytes = this.#rest.subarray(0, length);
-      messages.push({ type: head === 1 ? String.fromCharCode(bytes[0] as number) : 'startup', bytes });
+      const isOffer = head === 0 && length === 8 && offers.has(bytes.readInt32BE(4));
+      const type = isOffer ? 'offer' : 'startup';
+      messages.push({ type: head === 1 ? String.fromCharCode(bytes[0] as number) : type, bytes });
       this.#rest = this.#rest.subarray(length);
-      this.#hasType = true;
+      this.#hasType = !isOffer;
     }
   }
 }

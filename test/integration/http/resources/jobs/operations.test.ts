@@ -7,7 +7,7 @@ import { eventually } from '../../../../support/eventually.ts';
 import { useControl } from '../../../../support/http/control.ts';
 import { addJob, addJobs, claim, finish, reread } from '../../../../support/jobs.ts';
 import { addTenant } from '../../../../support/postgres/database.ts';
-import { FaultProxy } from '../../../../support/postgres/proxies/fault-proxy.ts';
+import { startDatabaseProxy } from '../../../../support/postgres/proxies/database-proxy.ts';
 import { createTasks } from '../../../../support/tasks.ts';
 
 const control = useControl();
@@ -77,14 +77,9 @@ describe('a bulk operation', () => {
     const type = `passed-over.${treatment}`;
     const jobs = await addJobs(control, [{ type }, { type }, { type }]);
     const { body: operation } = await begin('cancel', { type });
-    const direct = new URL(control.url);
-    const proxy = await FaultProxy.start(Number(direct.port), direct.hostname);
-    const url = Object.assign(new URL(control.url), { host: `127.0.0.1:${proxy.port}` }).href;
+    const { proxy, url } = await startDatabaseProxy(control);
     const db = new Database({ url, poolMax: 1, logger: createLogger('silent') });
-    onTestFinished(async () => {
-      await db.close();
-      await proxy.stop();
-    });
+    onTestFinished(() => db.close());
     // As often as a conflict is tried.
     proxy.treat(/set status = 'CANCELED'/, treatment, treatment === 'deadlock' ? 5 : 1);
     // Operations of other tests may come first.
@@ -213,14 +208,10 @@ describe('a bulk operation', () => {
     const { id } = (await begin('resume', { type: 'refuse' })).body;
     // Stands for a job that cannot be changed, whatever the cause.
     await control.db.query(
-      `create or replace function ${control.schema}.refuse() returns trigger language plpgsql as
-       $$ begin if new.type = 'refuse' and new.status = 'QUEUED' then raise exception 'refused'; end if; return new; end $$`,
-    );
-    await control.db.query(
-      `create trigger refuse before update on ${control.schema}.jobs for each row execute function ${control.schema}.refuse()`,
+      `alter table ${control.schema}.jobs add constraint refuse check (type <> 'refuse' or status <> 'QUEUED') not valid`,
     );
     await runAll();
-    await control.db.query(`drop trigger refuse on ${control.schema}.jobs`);
+    await control.db.query(`alter table ${control.schema}.jobs drop constraint refuse`);
     expect((await control.get(`/api/operations/${id}`)).body).toMatchObject({ status: 'finished', done: 0, failed: 1 });
   });
 
