@@ -41,14 +41,15 @@ interface MigrateAllReport {
 // One line per second is progress; one line per tenant is noise.
 const progressEveryMs = 1_000;
 
-/** Concurrently, at most `concurrency` at once. @internal */
+/** At most `concurrency` at once, or one in a cluster. @internal */
 export async function migrateAllTenants(
   db: Database,
   schemaNames: string[],
   options: MigrateAllOptions,
 ): Promise<MigrateAllReport> {
   const report: MigrateAllReport = { migrated: [], unchanged: [], failed: [] };
-  const limit = pLimit(options.concurrency);
+  // In a cluster, changes of the schema wait for each other longer than a statement may wait for a lock.
+  const limit = pLimit(db.sharded ? 1 : options.concurrency);
   let lastLineAt = performance.now();
   const migrateOne = async (schemaName: string) => {
     try {

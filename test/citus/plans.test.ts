@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import pg from 'pg';
 import { expect, test } from 'vitest';
+import { createSchedule } from '../../server/schedules/change-schedule.ts';
 import { addJob, claim, finish } from '../support/jobs.ts';
 import { citusCluster } from '../support/postgres/citus.ts';
 import { useTenant } from '../support/postgres/database.ts';
@@ -22,6 +23,28 @@ test.runIf(citusCluster())('a job is enqueued, claimed and finished without a tw
   expect(jobs.map((job) => job.id)).toEqual([id]);
   for (const job of jobs) await finish(context, job);
   expect(await preparedSoFar()).toEqual(before);
+});
+
+test.runIf(citusCluster())('a job for later in a lane and a new schedule are written on the node alone', async () => {
+  const { db, schema } = context;
+  const before = await preparedSoFar();
+  const runAt = new Date(Date.now() + 86_400_000).toISOString();
+  const { id } = await addJob(context, { runAt, targetId: 'later' });
+  const schedule = {
+    name: 'nightly',
+    cron: '0 3 * * *',
+    timezone: 'UTC',
+    missed: 'skip',
+    job: { type: 'demo.echo' },
+  } as const;
+  await createSchedule(db, schema, schedule, 'test');
+  expect(await preparedSoFar()).toEqual(before);
+  // The coordinator would have taken a number without the epoch.
+  const [event] = await db.query<{ epoch: string }>(
+    `select (seq >> 48)::text as epoch from ${schema}.events where job_id = $1`,
+    [id],
+  );
+  expect(Number(event?.epoch)).toBeGreaterThan(0);
 });
 
 test.runIf(citusCluster())('jobs that are enqueued one by one are planned once', async () => {

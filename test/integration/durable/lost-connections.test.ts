@@ -92,7 +92,7 @@ test('calls whose answers are lost with their connections are repeated, and stor
 });
 
 test('phases whose answers are lost are stored once, and those that end without a database when it is back', async () => {
-  const { proxy, url } = await openProxy();
+  const { proxy, url } = await startDatabaseProxy(context);
   const ran: string[] = [];
   const phases = ['a', 'b', 'c'].map((name) => ({
     name,
@@ -121,7 +121,6 @@ test('phases whose answers are lost are stored once, and those that end without 
     await checkInvariants(context);
   } finally {
     await daemon.stop(0);
-    await proxy.stop();
   }
 });
 

@@ -106,14 +106,29 @@ test.skipIf(isCluster)('behind a pooler the role lasts for one transaction', asy
   expect(await sessionRole()).toBe(own);
 });
 
+test.skipIf(isCluster)('behind a pooler a single statement is one request, with its role and limits', async () => {
+  const db = open({ url: (await startProxy(context.url, { asPooler: true })).url });
+  const ours = db.forTenant(context.schema);
+  await countJobs(ours, context.schema);
+  const requests = countRequests(db, () => true);
+  const [row] = await ours.query<{ role: string; limit: string }>(
+    `select current_user as role, current_setting('lock_timeout') as limit from ${context.schema}.log_epochs`,
+  );
+  expect(row).toEqual({ role: db.tenantRoles?.of(context.schema)?.replaceAll('"', ''), limit: '5s' });
+  expect(requests()).toBe(1);
+});
+
 /** Statements that switch the role, on the only connection of the pool. */
-function countSwitches(db: Database): () => number {
+const countSwitches = (db: Database) =>
+  countRequests(db, (given) => typeof given === 'string' && given.startsWith('set'));
+
+function countRequests(db: Database, isCounted: (given: unknown) => boolean): () => number {
   let count = 0;
   const [client] = (db.pool as unknown as { _clients: { query(...given: unknown[]): unknown }[] })._clients;
   if (client === undefined) throw new Error('there is no connection');
   const query = client.query.bind(client);
   client.query = (...given) => {
-    if (typeof given[0] === 'string' && given[0].startsWith('set')) count += 1;
+    if (isCounted(given[0])) count += 1;
     return query(...given);
   };
   return () => count;
