@@ -85,7 +85,7 @@ function toAsking(options: AskOptions): Asking {
     name: options.name,
     question: checkQuestion(parseFields(questionRequest, copy, 'ask'), { trusted: true }),
     parse: ({ answer, action }) => {
-      const value = schema === undefined ? answer : schema.parse(answer);
+      const value = schema === undefined ? answer : schema.parse(Object.assign(Object.create(null), answer));
       return action === undefined ? value : { ...(value as object), action };
     },
   };

@@ -26,13 +26,13 @@ type Property = Record<string, unknown>;
 export function formFields(schema: AnswerSchema, actions: readonly QuestionAction[]): FormField[] {
   const properties = (schema.properties ?? {}) as Record<string, Property>;
   const required = new Set((schema.required ?? []) as string[]);
-  const isSet = (name: string) =>
-    actions.length > 0 && actions.every(({ answer }) => answer !== undefined && name in answer);
+  const isSetBy = (name: string, { answer }: QuestionAction) => answer !== undefined && Object.hasOwn(answer, name);
+  const isSet = (name: string) => actions.length > 0 && actions.every((action) => isSetBy(name, action));
   return Object.entries(properties)
     .filter(([name]) => !isSet(name))
     .map(([name, property]) => {
       // An action that sets the field needs no entry.
-      const isNeeded = required.has(name) && !actions.some(({ answer }) => answer !== undefined && name in answer);
+      const isNeeded = required.has(name) && !actions.some((action) => isSetBy(name, action));
       return fieldOf(name, property, isNeeded);
     });
 }

@@ -62,7 +62,8 @@ export function checkAnswer(
     const message = actions.length === 0 ? 'this question has no actions' : `must be one of: ${allowed}`;
     throw invalidFields([{ field: name('action'), message }]);
   }
-  const whole = { ...given.answer, ...action?.answer };
+  // Without a prototype, so that a field named `constructor` may be left out.
+  const whole: Record<string, unknown> = Object.assign(Object.create(null), given.answer, action?.answer);
   if (countComparisons(schema, whole, maxComparisons) > maxComparisons) {
     throw invalidFields([{ field: name('answer'), message: 'has too many values to be compared with its schema' }]);
   }
@@ -115,14 +116,14 @@ function actionErrors({ actions, schema }: QuestionRequest): FieldError[] {
   const errors: FieldError[] = [];
   const names = new Set<string>();
   const properties = (schema?.properties ?? {}) as Record<string, unknown>;
-  if (actions.length > 0 && 'action' in properties) {
+  if (actions.length > 0 && Object.hasOwn(properties, 'action')) {
     errors.push({ field: 'schema.properties.action', message: 'is the name of the chosen action' });
   }
   actions.forEach(({ name, answer }, n) => {
     if (names.has(name)) errors.push({ field: `actions[${n}].name`, message: 'is used twice' });
     names.add(name);
     for (const field of Object.keys(answer ?? {})) {
-      if (!(field in properties))
+      if (!Object.hasOwn(properties, field))
         errors.push({ field: `actions[${n}].answer.${field}`, message: 'is not in the schema' });
     }
   });

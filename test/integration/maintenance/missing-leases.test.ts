@@ -118,7 +118,7 @@ test.each(cases)('the lease of a %s job (%s) can neither end nor be deleted', as
   const { db, schema } = context;
   const job = await own(status, `${queue}-refused`);
   const end = `update ${schema}.leases set state = 'RELEASED', released_at = now() where id = $1`;
-  const refused = expect.objectContaining({ code: 'LH002', message: expect.stringContaining(job.id) });
+  const refused = expect.objectContaining({ code: 'LH007', message: expect.stringContaining(job.id) });
   await expect(db.query(end, [job.leaseId])).rejects.toEqual(refused);
   await expect(db.query(`delete from ${schema}.leases where id = $1`, [job.leaseId])).rejects.toEqual(refused);
   // Within a transaction the end of the job may come after that of the lease.

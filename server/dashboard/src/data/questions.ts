@@ -44,7 +44,7 @@ export interface QuestionField {
 /** Omits fields that every action sets. */
 export function fieldsOf({ schema, actions }: Question): QuestionField[] {
   return Object.entries(schema.properties ?? {}).flatMap(([name, property]) => {
-    const setBy = actions.filter((action) => action.answer !== undefined && name in action.answer).length;
+    const setBy = actions.filter((action) => action.answer !== undefined && Object.hasOwn(action.answer, name)).length;
     if (actions.length > 0 && setBy === actions.length) return [];
     const required = setBy === 0 && (schema.required ?? []).includes(name);
     const label = property.title ?? name.replaceAll(/[_-]+/g, ' ').replace(/^./, (letter) => letter.toUpperCase());
