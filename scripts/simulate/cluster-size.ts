@@ -50,7 +50,7 @@ export interface Choices {
 export const defaults: Choices = {
   node: smallNode,
   utilization: 0.5,
-  clusterFactor: 0.5,
+  clusterFactor: 0.6,
   slotsPerDaemon: 200,
   connectionsPerDaemon: 12,
   maxTenantsPerCluster: 8_000,
