@@ -1,4 +1,4 @@
-// scripts/generate-migrations.mjs runs drizzle-kit once per schema: DRIZZLE_SCHEMA=control|tenant.
+// scripts/generate/generate-migrations.mjs runs drizzle-kit once per schema: DRIZZLE_SCHEMA=control|tenant.
 import { defineConfig } from 'drizzle-kit';
 
 const schema = process.env.DRIZZLE_SCHEMA === 'control' ? 'control' : 'tenant';

@@ -18,7 +18,7 @@ export async function buildWhenStale() {
   // As deep as dist: its source maps name the sources by relative paths.
   const fresh = join(root, '.leasehold-build');
   rmSync(fresh, { recursive: true, force: true });
-  const code = await withProgress('Building', () => run(join(root, 'scripts', 'build.mjs'), ['all', fresh]));
+  const code = await withProgress('Building', () => run(join(root, 'scripts', 'build', 'build.mjs'), ['all', fresh]));
   if (code !== 0) throw new UserError('the build failed; its errors are above');
   writeFileSync(join(fresh, basename(mark)), hash);
   // Swapped in at once: a build cut short is never run, and a daemon that runs keeps finding its files.
@@ -30,7 +30,7 @@ export async function buildWhenStale() {
 
 /** The types of the package, into the build that is there. */
 export async function writeDeclarations() {
-  const script = join(root, 'scripts', 'declarations.mjs');
+  const script = join(root, 'scripts', 'build', 'declarations.mjs');
   const code = await withProgress('Writing declarations', () => run(script, [dist]));
   if (code !== 0) throw new UserError('the declarations could not be written; the errors are above');
 }
@@ -40,7 +40,7 @@ function sourceHash() {
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath ?? entry.path, entry.name))
     .sort();
-  return hashOf([...source, join(root, 'scripts', 'build.mjs'), join(root, 'package-lock.json')]);
+  return hashOf([...source, join(root, 'scripts', 'build', 'build.mjs'), join(root, 'package-lock.json')]);
 }
 
 function run(script, args) {

@@ -1,6 +1,6 @@
 // The dependencies of nearly every part of a daemon, created once and passed down unchanged.
 import { Database } from '../database/database.ts';
-import { Notifications } from '../database/notifications.ts';
+import { Notifications } from '../database/notifications/notifications.ts';
 import { EventListeners } from '../events/log/event-listeners.ts';
 import type { ReadinessState } from '../http/resources/health.ts';
 import { StepGroupCommit } from '../jobs/attempt/step-group-commit.ts';

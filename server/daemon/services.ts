@@ -2,7 +2,7 @@
 // lists them in the order in which they start.
 import type { Express } from 'express';
 import { DaemonRegistration } from '../daemons/registration.ts';
-import { keysChanged, tenantsChanged } from '../database/notifications.ts';
+import { keysChanged, tenantsChanged } from '../database/notifications/notifications.ts';
 import { ServerMonitor } from '../database/servers/availability.ts';
 import { EventStreams } from '../events/stream/streams.ts';
 import type { Access } from '../http/request/host-access.ts';

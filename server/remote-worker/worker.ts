@@ -6,7 +6,6 @@ import { toJobError } from '../durable/job-error.ts';
 import { createWork } from './create-work.ts';
 import { type HeldLease, holdLease, lose, loseIfExpired, marginOf, own, stop } from './held-lease.ts';
 import { HttpEffects, usageToApi } from './http-effects.ts';
-import { LeasesOfSlots } from './leases-of-slots.ts';
 import { type Answer, messageOf, pause, SchedulerApi } from './scheduler-api.ts';
 import { type Handler, type RemoteJob, Stopped, type WorkerOptions } from './work.ts';
 
@@ -252,4 +251,26 @@ function failure(error: unknown, signal: AbortSignal): object {
     dispositionOf(error) === 'fatal' ||
     (error instanceof Error && 'recoverable' in error && error.recoverable === false);
   return { status: 'FAILED', error: { code, message: text, name, stack, details }, recoverable: !isFinal };
+}
+
+// More than can be granted while an answer is in flight.
+const maxKnownLeases = 10_000;
+
+/**
+ * One slot per lease. A request for a lease names the job and the worker, so if the claim of one slot expires while its
+ * request is repeated, and another slot claims the job, both get the same lease.
+ */
+class LeasesOfSlots {
+  #known = new Set<string>();
+
+  /** False if another slot has, or had, this lease. */
+  take(leaseId: string): boolean {
+    if (this.#known.has(leaseId)) return false;
+    for (const oldest of this.#known) {
+      if (this.#known.size < maxKnownLeases) break;
+      this.#known.delete(oldest);
+    }
+    this.#known.add(leaseId);
+    return true;
+  }
 }

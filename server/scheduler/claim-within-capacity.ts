@@ -2,9 +2,9 @@
 // remote leases, strictly in claim order: the first job that does not fit reserves its units, so that smaller jobs
 // after it cannot starve it.
 
-import { claimBytes, jsonBytes } from '../database/bounded-reads.ts';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { claimBytes, jsonBytes } from '../database/reads/bounded-reads.ts';
 import { statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { type Claimed, type ClaimRequest, claimChosenJobs, claimJobs } from '../jobs/claim/claim.ts';

@@ -1,9 +1,9 @@
 // Reads jobs and their events for the scheduler API. Bounded, with keyset pages.
 
-import { jsonBytes, withinBytes } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
-import { columnList, columnsOf } from '../database/drizzle.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../database/reads/bounded-reads.ts';
+import { columnList, columnsOf } from '../database/reads/drizzle.ts';
 import { runQuery, statement, tenant } from '../database/sql.ts';
 import { jobs } from '../database/tables/tenant.ts';
 import { type JobRow, toJob } from '../jobs/model/job.ts';

@@ -1,10 +1,10 @@
 // A schedule: its times and zone, the request that it enqueues, and its policy for missed runs. The row, and reads of
 // it.
 import { and, asc, eq, gt, isNotNull, isNull, sql } from 'drizzle-orm';
-import { jsonBytes, withinBytes } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
-import { build, columnList, columnsOf, defineRead, type RowOf } from '../database/drizzle.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../database/reads/bounded-reads.ts';
+import { build, columnList, columnsOf, defineRead, type RowOf } from '../database/reads/drizzle.ts';
 import { schedules } from '../database/tables/tenant.ts';
 import type { JobRequest } from '../jobs/enqueue/job-request.ts';
 import { problem } from '../kernel/errors.ts';

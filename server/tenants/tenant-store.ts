@@ -2,10 +2,10 @@
 // provision.ts creates tenants, delete.ts deletes them.
 import { asc, eq, gt, sql } from 'drizzle-orm';
 import type { Database, Queryable } from '../database/database.ts';
-import { build, defineRead } from '../database/drizzle.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { controlSchema } from '../database/identifiers.ts';
-import { sendNotification, tenantsChanged } from '../database/notifications.ts';
+import { sendNotification, tenantsChanged } from '../database/notifications/notifications.ts';
+import { build, defineRead } from '../database/reads/drizzle.ts';
 import { runQuery, statement } from '../database/sql.ts';
 import { tenants } from '../database/tables/control.ts';
 import { problem } from '../kernel/errors.ts';

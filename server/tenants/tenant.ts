@@ -1,8 +1,8 @@
 // A tenant: its row, its settings and their rules. Settings keep the API's snake_case, because they are stored and
 // shown exactly as given.
 import { z } from 'zod';
-import { columnList, columnsOf, type RowOf } from '../database/drizzle.ts';
 import { quoteSchema, type Schema } from '../database/identifiers.ts';
+import { columnList, columnsOf, type RowOf } from '../database/reads/drizzle.ts';
 import { tenants } from '../database/tables/control.ts';
 import { httpUrlField } from '../kernel/fields.ts';
 import { maxInt4, maxSeconds } from '../kernel/limits.ts';

@@ -1,8 +1,9 @@
 // Replays the events of every lane, ordered by target: attempts never overlap, no job starts before one that holds the
 // lane or was requeued at its head, and jobs of one priority start in the order in which they were enqueued.
-import { scan } from '../database/bounded-reads.ts';
+
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { scan } from '../database/reads/bounded-reads.ts';
 import { isTerminal, ownedStatuses, type Status, transitions } from '../jobs/model/states.ts';
 import type { Violations } from './violation.ts';
 

@@ -1,8 +1,8 @@
 // A webhook delivery: one event for one URL. Reads deliveries, and resends them on request.
 import { and, asc, desc, eq, gte, lt } from 'drizzle-orm';
 import type { Queryable } from '../database/database.ts';
-import { build, columnList, columnsOf, defineRead, type RowOf } from '../database/drizzle.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { build, columnList, columnsOf, defineRead, type RowOf } from '../database/reads/drizzle.ts';
 import { runQuery } from '../database/sql.ts';
 import { webhookDeliveries } from '../database/tables/tenant-log.ts';
 import { normalizeUrl } from '../kernel/fields.ts';

@@ -277,7 +277,7 @@ export const leaseGuards: readonly Guard[] = [
   {
     name: 'one slot of a worker per lease',
     prevents: 'two slots of a remote worker start one job under the same lease',
-    file: 'server/remote-worker/leases-of-slots.ts',
+    file: 'server/remote-worker/worker.ts',
     edits: [{ search: '    if (this.#known.has(leaseId)) return false;\n', replace: '' }],
     tests: ['test/unit/remote-worker/worker.test.ts'],
   },

@@ -32,7 +32,7 @@ export function useBrowser(): BrowserTest {
   if (problem !== undefined) return context;
   beforeAll(async () => {
     context.dashboardDir = await mkdtemp(join(tmpdir(), 'leasehold-dashboard-'));
-    const args = ['scripts/build.mjs', 'dashboard', context.dashboardDir];
+    const args = ['scripts/build/build.mjs', 'dashboard', context.dashboardDir];
     await promisify(execFile)(process.execPath, args, { cwd: packageRoot() });
     context.browser = await launch();
   });

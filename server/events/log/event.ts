@@ -1,6 +1,6 @@
 // An event of the append-only log: as a row, in code, and as the API, the live stream and webhooks show it.
 import { getTableColumns } from 'drizzle-orm';
-import type { RowOf } from '../../database/drizzle.ts';
+import type { RowOf } from '../../database/reads/drizzle.ts';
 import { events } from '../../database/tables/tenant-log.ts';
 
 /** `xid` (the transaction that wrote it) and `seq` are texts, because they can exceed 2^53. */

@@ -1,9 +1,9 @@
 // Reads past events: the history of a job, and the whole log, newest first and with filters. Every page reads a bounded
 // number of rows, whatever the filters match. The cursor continues where the read stopped.
 
-import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../../database/reads/bounded-reads.ts';
 import { runQuery, statement, tenant } from '../../database/sql.ts';
 import { maxInt8 } from '../../kernel/limits.ts';
 import { type Event, type EventRow, eventColumns, toEvent } from './event.ts';

@@ -1,10 +1,10 @@
 // Bulk actions by filter: counts the jobs that an action would change, creates the operation and reads its progress.
 // run-bulk-operations.ts runs it.
 import { desc, eq, lt, sql } from 'drizzle-orm';
-import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
-import { build, columnList, columnsOf, defineRead, type RowOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../../database/reads/bounded-reads.ts';
+import { build, columnList, columnsOf, defineRead, type RowOf } from '../../database/reads/drizzle.ts';
 import { Statement, statement, tenant } from '../../database/sql.ts';
 import { operations } from '../../database/tables/tenant.ts';
 import { newId } from '../../kernel/ids.ts';

@@ -3,8 +3,8 @@
 // the newest jobs first, so that canceling a lane starts none of its jobs. Resumes take the oldest first, so that lanes
 // keep their order. Jobs enqueued after the operation are not part of it.
 import type { Database, Queryable } from '../../database/database.ts';
-import { columnList, columnsOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { columnList, columnsOf } from '../../database/reads/drizzle.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { isConnectionError, isTransient, isWriteError, sqlState } from '../../database/sql-errors.ts';
 import { operations } from '../../database/tables/tenant.ts';

@@ -1,8 +1,9 @@
 // Reads the stored calls of jobs that start or wake. A sleep that has ended is stored as such on the way. A job is locked
 // only for that: a first run reads, and commits nothing.
-import { withinBytes } from '../../database/bounded-reads.ts';
+
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { withinBytes } from '../../database/reads/bounded-reads.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { fenceOfEach, type HeldJob } from '../claim/lease.ts';
 import type { StopRequest } from '../model/job-values.ts';

@@ -1,9 +1,9 @@
 // The log lines of a job's handler. The lease holder writes them in batches. Only the newest lines of a job are kept,
 // and they are read page by page.
 
-import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../../database/reads/bounded-reads.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 

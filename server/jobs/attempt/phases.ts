@@ -1,8 +1,9 @@
 // The phases of a job as they are shown: reads, the rows that are inserted with the job if its type is known to have
 // phases, and those that a person ends. The attempt that runs them stores them like steps: save-steps.ts.
-import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
+
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../../database/reads/bounded-reads.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import type { JobTypes } from '../enqueue/job-types.ts';
 import type { Job } from '../model/job.ts';

@@ -1,8 +1,9 @@
 // The stored calls of a job: the durable calls of its `run`, or its phases. One row per call, fenced by the lease of the
 // attempt. A later attempt reads from them which calls have ended, and when a sleep ends.
-import { jsonBytes } from '../../database/bounded-reads.ts';
+
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { jsonBytes } from '../../database/reads/bounded-reads.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 import type { JobError, PhaseKind, PhaseStatus } from '../model/job-values.ts';

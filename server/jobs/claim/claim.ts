@@ -1,9 +1,10 @@
 // The claim takes the next runnable jobs of a tenant, atomically. The daemon's own workers (→ RUNNING under a lease)
 // and remote workers (→ CLAIMED, with a lease to request) use the same statement. It reads only the partial index of
 // heads, however many jobs wait behind held lanes.
-import { claimBytes, jsonBytes } from '../../database/bounded-reads.ts';
+
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { claimBytes, jsonBytes } from '../../database/reads/bounded-reads.ts';
 import { type Parameters, statementVariants, tenant } from '../../database/sql.ts';
 import { type EventSelect, insertEvents } from '../../events/log/record.ts';
 import { newId } from '../../kernel/ids.ts';

@@ -3,7 +3,7 @@
 
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { dueMessage, sendNotification } from '../../database/notifications.ts';
+import { dueMessage, sendNotification } from '../../database/notifications/notifications.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { problem } from '../../kernel/errors.ts';
 import { JsonText } from '../../kernel/json/json-text.ts';

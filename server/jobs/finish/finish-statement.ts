@@ -1,9 +1,10 @@
 // The statement that ends attempts with outcomes of one kind: it writes status, phases, leases and events under the
 // fence, and promotes the next job of each lane. If the caller has room, that job starts in the same statement;
 // promoting it first and claiming it later would write it twice.
-import { jsonBytes } from '../../database/bounded-reads.ts';
+
 import { encodeUuids } from '../../database/connections/value-formats.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { jsonBytes } from '../../database/reads/bounded-reads.ts';
 import { type BoundStatement, statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
 import { writeJson } from '../../kernel/json/json-text.ts';

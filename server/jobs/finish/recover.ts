@@ -3,8 +3,8 @@
 // through finish.ts.
 
 import type { Database, Queryable } from '../../database/database.ts';
-import { columnList, columnsOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { columnList, columnsOf } from '../../database/reads/drizzle.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { jobs } from '../../database/tables/tenant.ts';

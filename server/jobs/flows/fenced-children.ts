@@ -1,8 +1,9 @@
 // The children that a durable call waits for: one edge each, in the order of the call, fenced by the lease of the
 // parent and written in the transaction that enqueues the children.
-import { jsonBytes } from '../../database/bounded-reads.ts';
+
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { jsonBytes } from '../../database/reads/bounded-reads.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import type { StepCall } from '../attempt/steps.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';

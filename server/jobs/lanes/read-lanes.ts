@@ -1,8 +1,8 @@
 // Reads lanes: the head, the hold and the jobs in line, of one target or a page of targets. Every read is bounded: a
 // page costs as much as it shows, however many jobs the lanes have.
 import type { Queryable } from '../../database/database.ts';
-import { columnList, columnsOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { columnList, columnsOf } from '../../database/reads/drizzle.ts';
 import { statement, statementVariants, tenant } from '../../database/sql.ts';
 import { jobs } from '../../database/tables/tenant.ts';
 import { hasNoLease } from '../claim/lease.ts';

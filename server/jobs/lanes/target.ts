@@ -1,8 +1,8 @@
 // Targets: pauses and resumes whole lanes, stores labels, and reads targets.
 import { and, asc, eq, gt, isNotNull, isNull, type SQL } from 'drizzle-orm';
 import type { Database, Queryable } from '../../database/database.ts';
-import { build, columnList, columnsOf, defineRead, type RowOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { build, columnList, columnsOf, defineRead, type RowOf } from '../../database/reads/drizzle.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { targets } from '../../database/tables/tenant.ts';

@@ -3,8 +3,8 @@
 import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { parse, stringify, v7 as uuidv7 } from 'uuid';
 import type { Queryable } from '../../database/database.ts';
-import { columnList, columnsOf, type RowOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { columnList, columnsOf, type RowOf } from '../../database/reads/drizzle.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { questionLinks } from '../../database/tables/tenant-questions.ts';
 import { problem } from '../../kernel/errors.ts';

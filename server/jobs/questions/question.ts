@@ -1,5 +1,5 @@
 // A question to a person, as in its row.
-import { columnList, columnsOf, type RowOf } from '../../database/drizzle.ts';
+import { columnList, columnsOf, type RowOf } from '../../database/reads/drizzle.ts';
 import { tenant } from '../../database/sql.ts';
 import { questions } from '../../database/tables/tenant-questions.ts';
 import { insertEvents } from '../../events/log/record.ts';

@@ -1,8 +1,9 @@
 // Reads one question, pages of questions (newest first), and the number of open ones. An open question of a job that
 // has ended counts as canceled.
-import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
+
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../../database/reads/bounded-reads.ts';
 import { statement, statementVariants, tenant } from '../../database/sql.ts';
 import { statusIn, terminalStatuses } from '../model/states.ts';
 import { budgetStep } from './budget-question.ts';

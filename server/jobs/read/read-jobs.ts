@@ -1,10 +1,10 @@
 // Reads one job, jobs by ids or keys, and pages of jobs. page-of-ids.ts finds the ids of a page.
 
 import { and, desc, eq, isNotNull, type SQL, type SQLWrapper, sql } from 'drizzle-orm';
-import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
-import { build, columnList, columnsOf, defineRead } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../../database/reads/bounded-reads.ts';
+import { build, columnList, columnsOf, defineRead } from '../../database/reads/drizzle.ts';
 import { tenant } from '../../database/sql.ts';
 import { jobs, leases, phases } from '../../database/tables/tenant.ts';
 import { type Job, toJob } from '../model/job.ts';

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { receivedMessage, sendNotification } from '../../database/notifications.ts';
+import { receivedMessage, sendNotification } from '../../database/notifications/notifications.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { withLog } from '../../events/log/transaction-ids.ts';
 import { problem } from '../../kernel/errors.ts';

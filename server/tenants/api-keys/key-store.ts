@@ -2,9 +2,9 @@
 // statement matches it, so that no caller reaches a key of another tenant.
 import { and, desc, eq, sql } from 'drizzle-orm';
 import type { Database, Queryable } from '../../database/database.ts';
-import { build, columnList, defineRead } from '../../database/drizzle.ts';
 import { controlSchema } from '../../database/identifiers.ts';
-import { keysChanged, sendNotification } from '../../database/notifications.ts';
+import { keysChanged, sendNotification } from '../../database/notifications/notifications.ts';
+import { build, columnList, defineRead } from '../../database/reads/drizzle.ts';
 import { runQuery, statement } from '../../database/sql.ts';
 import { apiKeys } from '../../database/tables/control.ts';
 import { problem } from '../../kernel/errors.ts';

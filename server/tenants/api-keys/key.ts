@@ -1,6 +1,6 @@
 // API keys: `lh_<id>_<secret>` with 256 random bits, of which only the SHA-256 is stored.
 import { createHash, hash, randomBytes, timingSafeEqual } from 'node:crypto';
-import { columnsOf, type RowOf } from '../../database/drizzle.ts';
+import { columnsOf, type RowOf } from '../../database/reads/drizzle.ts';
 import { apiKeys } from '../../database/tables/control.ts';
 
 export const scopes = ['read', 'enqueue', 'control', 'worker', 'admin'] as const;

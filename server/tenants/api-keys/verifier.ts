@@ -4,8 +4,8 @@
 import { randomBytes } from 'node:crypto';
 import { and, gt, isNull, or, sql } from 'drizzle-orm';
 import type { Queryable } from '../../database/database.ts';
-import { build, columnsOf, defineRead } from '../../database/drizzle.ts';
 import { controlSchema } from '../../database/identifiers.ts';
+import { build, columnsOf, defineRead } from '../../database/reads/drizzle.ts';
 import { runQuery } from '../../database/sql.ts';
 import { apiKeys } from '../../database/tables/control.ts';
 import { problem } from '../../kernel/errors.ts';

@@ -71,7 +71,11 @@ async function cloneWithFakeNpm() {
   const scripts = join(packageRoot(), 'scripts');
   await cp(join(scripts, 'bootstrap'), join(root, 'scripts', 'bootstrap'), { recursive: true });
   await cp(join(scripts, 'bootstrap.mjs'), join(root, 'scripts', 'bootstrap.mjs'));
-  await writeFile(join(root, 'scripts', 'build.mjs'), `import fs from 'node:fs'; fs.mkdirSync(process.argv[3]);`);
+  await mkdir(join(root, 'scripts', 'build'));
+  await writeFile(
+    join(root, 'scripts', 'build', 'build.mjs'),
+    `import fs from 'node:fs'; fs.mkdirSync(process.argv[3]);`,
+  );
   await mkdir(join(root, 'server'));
   const writeLock = (packages: object) => writeFile(join(root, 'package-lock.json'), JSON.stringify({ packages }));
   await writeLock({

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { pythonTypes } from '../../../scripts/openapi-to-python.ts';
-import { answerTypes, optionTypes } from '../../../scripts/openapi-to-typescript.ts';
+import { pythonTypes } from '../../../scripts/generate/openapi-to-python.ts';
+import { answerTypes, optionTypes } from '../../../scripts/generate/openapi-to-typescript.ts';
 import { packageRoot } from '../../../server/kernel/environment.ts';
 
 test.each([

@@ -36,7 +36,7 @@ test('a tool of another platform without an integrity hash is refused, and so is
 async function check(lock: Lock): Promise<{ code: number; output: string }> {
   const file = join(await temporaryDirectory(), 'package-lock.json');
   writeFileSync(file, JSON.stringify(lock));
-  const script = join(packageRoot(), 'scripts', 'complete-lock.mjs');
+  const script = join(packageRoot(), 'scripts', 'generate', 'complete-lock.mjs');
   return new Promise((resolve) => {
     execFile(process.execPath, [script, '--check', file], (error, stdout, stderr) => {
       resolve({ code: error ? Number(error.code) : 0, output: stdout + stderr });

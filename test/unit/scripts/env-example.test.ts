@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { configurationDoc, envExample } from '../../../scripts/settings-docs.ts';
+import { configurationDoc, envExample } from '../../../scripts/generate/settings-docs.ts';
 import { packageRoot } from '../../../server/kernel/environment.ts';
 
 test.each([

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 
-const { violationsOf } = (await import(new URL('../../../scripts/sql-rules.mjs', import.meta.url).href)) as {
+const { violationsOf } = (await import(new URL('../../../scripts/check/sql-rules.mjs', import.meta.url).href)) as {
   violationsOf(sql: string): { rule: string; text: string }[];
 };
 

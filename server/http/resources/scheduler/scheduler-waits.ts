@@ -7,7 +7,7 @@ import { checkDocument, noteLimitBytes } from '../../../jobs/enqueue/enqueue-lim
 import { foreverMs } from '../../../jobs/model/waiting.ts';
 import { checkQuestion } from '../../../jobs/questions/answer-schema.ts';
 import { invalidFields } from '../../../kernel/fields.ts';
-import { type AskedFromWorker, askFromWorker } from '../../../scheduler/ask-from-worker.ts';
+import { type AskedFromWorker, askFromWorker } from '../../../scheduler/worker-calls.ts';
 import { RouteGroup } from '../../route.ts';
 import {
   askAnswer,

@@ -1,7 +1,7 @@
 // Checks whether notifications arrive: sends one through the pool and waits for it on the LISTEN connection. Behind a
 // pooler in transaction mode, LISTEN succeeds and nothing arrives. A notification sent on the LISTEN connection itself
 // would not detect this, because it returns together with the response.
-import type { Logger } from '../kernel/logger.ts';
+import type { Logger } from '../../kernel/logger.ts';
 
 /** The name in the payload. No slug has this form. */
 export const deliveryCheck = '!check';

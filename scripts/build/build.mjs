@@ -1,12 +1,12 @@
-// Builds with esbuild, in about a second: `node scripts/build.mjs all <directory>` puts the modules of server/ there, and
-// the dashboard into its folder `dashboard`; `dashboard <directory>` builds only the page. Types are checked by
-// `npm run typecheck`, not here.
+// Builds with esbuild, in about a second: `node scripts/build/build.mjs all <directory>` puts the modules of server/
+// there, and the dashboard into its folder `dashboard`; `dashboard <directory>` builds only the page. Types are checked
+// by `npm run typecheck`, not here.
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 
-const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 const server = join(root, 'server');
 const page = join(server, 'dashboard');
 const [part, directory] = process.argv.slice(2);
@@ -21,7 +21,7 @@ const keepModulesApart = {
 };
 
 if (directory === undefined || !['all', 'dashboard'].includes(part)) {
-  console.error('usage: node scripts/build.mjs all|dashboard <directory>');
+  console.error('usage: node scripts/build/build.mjs all|dashboard <directory>');
   process.exit(2);
 }
 try {

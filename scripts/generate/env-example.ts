@@ -2,7 +2,7 @@
 // server/kernel/config.ts.
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { packageRoot } from '../server/kernel/environment.ts';
+import { packageRoot } from '../../server/kernel/environment.ts';
 import { configurationDoc, envExample } from './settings-docs.ts';
 
 writeFileSync(join(packageRoot(), '.env.example'), envExample());

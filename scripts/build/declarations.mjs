@@ -1,4 +1,4 @@
-// Writes the declarations of the package's entry points into a directory: `node scripts/declarations.mjs dist`. Each
+// Writes the declarations of the package's entry points into a directory: `node scripts/build/declarations.mjs dist`. Each
 // module is transpiled by itself, in seconds for all, and only what an entry point exports, or mentions, is kept. What
 // that may import is limited: users check these files with their own compiler, and must not need the types of Postgres
 // drivers or of web frameworks for it.
@@ -7,11 +7,11 @@ import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
 
-const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 const server = join(root, 'server');
 const outDir = process.argv[2];
 if (outDir === undefined) {
-  console.error('usage: node scripts/declarations.mjs <directory>');
+  console.error('usage: node scripts/build/declarations.mjs <directory>');
   process.exit(2);
 }
 

@@ -8,7 +8,7 @@ import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
-const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 const base = mkdtempSync(join(tmpdir(), 'leasehold-image-'));
 process.once('exit', () => rmSync(base, { recursive: true, force: true }));
 

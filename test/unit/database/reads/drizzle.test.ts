@@ -1,9 +1,9 @@
 import { and, asc, eq, gt } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { build, columnList, columnsOf, defineRead } from '../../../server/database/drizzle.ts';
-import { quoteSchema } from '../../../server/database/identifiers.ts';
-import { apiKeys } from '../../../server/database/tables/control.ts';
-import { webhookDeliveries } from '../../../server/database/tables/tenant.ts';
+import { quoteSchema } from '../../../../server/database/identifiers.ts';
+import { build, columnList, columnsOf, defineRead } from '../../../../server/database/reads/drizzle.ts';
+import { apiKeys } from '../../../../server/database/tables/control.ts';
+import { webhookDeliveries } from '../../../../server/database/tables/tenant.ts';
 
 const { id, jobId } = columnsOf(webhookDeliveries);
 const afterId = defineRead<{ job: string; after: string; limit: number }>()(({ job, after, limit }) =>

@@ -1,5 +1,5 @@
-// `npm run sql`: every statement over a tenant's tables keeps the rules of scripts/sql-rules.mjs, so that a change made
-// without a cluster at hand does not break it. Reads the statements of the server's sources, those that test/snapshots
+// `npm run sql`: every statement over a tenant's tables keeps the rules of sql-rules.mjs, so that a change made without
+// a cluster at hand does not break it. Reads the statements of the server's sources, those that test/snapshots
 // has as Postgres gets them, and the migrations. Refuses parameters by number in the sources as well: they have names.
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
 import { violationsOf } from './sql-rules.mjs';
 
-const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 // The first reads them from the tenant's node; the others put the epoch of the log into the ids by themselves, or compare
 // ids of the server with each other.
 const readsTransactions = [

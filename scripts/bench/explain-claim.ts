@@ -1,19 +1,19 @@
 // What the claim costs among 10,000 and among 1,000,000 jobs, most of them finished or waiting behind
 // held lanes; and what lists cost there. Builds the data in a scratch database, prints EXPLAIN
 // (ANALYZE, BUFFERS) of the very statement that claimJobs sends. For docs/performance.md:
-//   npx tsx scripts/explain-claim.ts [jobs …]        DATABASE_URL, or an embedded Postgres
+//   npx tsx scripts/bench/explain-claim.ts [jobs …]        DATABASE_URL, or an embedded Postgres
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Database, type Queryable } from '../server/database/database.ts';
-import type { Schema } from '../server/database/identifiers.ts';
-import { migrateControl } from '../server/database/migrations/migrate.ts';
-import { startEmbeddedPostgres } from '../server/embedded-postgres/start.ts';
-import { claimJobs } from '../server/jobs/claim/claim.ts';
-import type { JobFilter } from '../server/jobs/read/filter.ts';
-import { listJobs } from '../server/jobs/read/read-jobs.ts';
-import { createLogger } from '../server/kernel/logger.ts';
-import { createTenant } from '../server/tenants/create-tenant.ts';
+import { Database, type Queryable } from '../../server/database/database.ts';
+import type { Schema } from '../../server/database/identifiers.ts';
+import { migrateControl } from '../../server/database/migrations/migrate.ts';
+import { startEmbeddedPostgres } from '../../server/embedded-postgres/start.ts';
+import { claimJobs } from '../../server/jobs/claim/claim.ts';
+import type { JobFilter } from '../../server/jobs/read/filter.ts';
+import { listJobs } from '../../server/jobs/read/read-jobs.ts';
+import { createLogger } from '../../server/kernel/logger.ts';
+import { createTenant } from '../../server/tenants/create-tenant.ts';
 
 const logger = createLogger('silent');
 const heldLanes = 1000;

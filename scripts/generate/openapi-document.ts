@@ -1,7 +1,7 @@
 // The OpenAPI document as the generators of client types read it: named schemas, and inline ones recognized as such.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { packageRoot } from '../server/kernel/environment.ts';
+import { packageRoot } from '../../server/kernel/environment.ts';
 
 export interface Schema {
   $ref?: string;

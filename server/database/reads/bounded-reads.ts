@@ -1,5 +1,5 @@
 // Reads that are bounded in memory and do not block the event loop: limited in bytes, or read in batches.
-import type { Queryable } from './database.ts';
+import type { Queryable } from '../database.ts';
 
 /**
  * Maximum bytes of documents in one page. The first row is always returned, whatever its size. Rows that arrive

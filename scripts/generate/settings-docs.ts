@@ -1,5 +1,5 @@
 // The text of .env.example and docs/configuration.md: every setting with its default and its meaning.
-import { describeSettings } from '../server/kernel/config.ts';
+import { describeSettings } from '../../server/kernel/config.ts';
 
 export function envExample(): string {
   const blocks = describeSettings().map((setting) => {

@@ -2,14 +2,14 @@
 // without it polling finds the work a little later.
 import { randomBytes } from 'node:crypto';
 import type pg from 'pg';
-import { errorMessage } from '../kernel/errors.ts';
-import type { Logger } from '../kernel/logger.ts';
-import type { Service } from '../kernel/service.ts';
-import { keepAliveAfterMs } from './connections/session-limits.ts';
-import type { Queryable } from './database.ts';
+import { errorMessage } from '../../kernel/errors.ts';
+import type { Logger } from '../../kernel/logger.ts';
+import type { Service } from '../../kernel/service.ts';
+import { keepAliveAfterMs } from '../connections/session-limits.ts';
+import type { Queryable } from '../database.ts';
+import { clientOf, Servers } from '../servers/servers.ts';
+import { runQuery } from '../sql.ts';
 import { DeliveryCheck, deliveryCheck, notDelivered } from './delivery-check.ts';
-import { clientOf, Servers } from './servers/servers.ts';
-import { runQuery } from './sql.ts';
 
 const wakeChannel = 'leasehold_wake';
 /** Sent instead of a slug when tenants were created, changed or deleted. No slug has this form. */

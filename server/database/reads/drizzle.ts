@@ -13,10 +13,10 @@ import {
   type Table,
 } from 'drizzle-orm';
 import { QueryBuilder } from 'drizzle-orm/pg-core';
-import type { Reuse } from './connections/prepared-statements.ts';
-import type { Queryable } from './database.ts';
-import type { Schema } from './identifiers.ts';
-import { tenantTemplate } from './tables/columns.ts';
+import type { Reuse } from '../connections/prepared-statements.ts';
+import type { Queryable } from '../database.ts';
+import type { Schema } from '../identifiers.ts';
+import { tenantTemplate } from '../tables/columns.ts';
 
 /** Starts a select: `build.select(columnsOf(schedules)).from(schedules)`. */
 export const build = new QueryBuilder();

@@ -8,7 +8,7 @@ const systems = ['aix', 'android', 'darwin', 'freebsd', 'linux', 'netbsd', 'open
 const processors = ['arm64', 'arm', 'ia32', 'loong64', 'mips64el', 'ppc64', 'riscv64', 's390x', 'wasm32', 'x64'];
 
 const given = process.argv.slice(2).find((argument) => !argument.startsWith('--'));
-const file = given ?? new URL('../package-lock.json', import.meta.url);
+const file = given ?? new URL('../../package-lock.json', import.meta.url);
 const lock = JSON.parse(readFileSync(file, 'utf8'));
 const missing = missingPackages(lock.packages);
 if (process.argv.includes('--check')) check();

@@ -6,7 +6,7 @@ import { cpSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 const check = process.argv.includes('--check');
 const all = ['control', 'tenant'];
 const asked = all.filter((schema) => process.argv.includes(schema));

@@ -24,7 +24,7 @@ if (values.rounds !== undefined) env.LEASEHOLD_FAULTS_ROUNDS = values.rounds;
 if (values.logs !== undefined) env.LEASEHOLD_FAULTS_DIRECTORY = values.logs;
 
 if (values.check !== undefined) run(['--import', 'tsx', path('check-faults.ts'), values.check]);
-else run([path('bootstrap.mjs'), 'test', ...tests()]);
+else run([path('../bootstrap.mjs'), 'test', ...tests()]);
 
 function tests() {
   if (values.scenario === undefined || values.scenario === 'mix') {

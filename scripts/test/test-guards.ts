@@ -5,9 +5,9 @@ import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/pr
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { packageRoot } from '../server/kernel/environment.ts';
-import { type Guard, withoutGuard } from '../test/guards/guard.ts';
-import { guards } from '../test/guards/guards.ts';
+import { packageRoot } from '../../server/kernel/environment.ts';
+import { type Guard, withoutGuard } from '../../test/guards/guard.ts';
+import { guards } from '../../test/guards/guards.ts';
 
 const { values } = parseArgs({
   options: { guard: { type: 'string' }, part: { type: 'string', default: '1/1' }, scenarios: { type: 'boolean' } },
