@@ -10,8 +10,8 @@ import type { Outcome } from '../jobs/finish/outcome.ts';
 import { outcomeOfLostLease, recoverLease } from '../jobs/finish/recover.ts';
 import { lockTargets } from '../jobs/lanes/lane.ts';
 import { attemptsLeft, type JobError } from '../jobs/model/job.ts';
-import type { BudgetRules } from '../jobs/model/job-budget.ts';
-import { budgetError, isBudgetError, jobError } from '../jobs/model/job-errors.ts';
+import { type BudgetRules, findSpent } from '../jobs/model/job-budget.ts';
+import { budgetError, jobError } from '../jobs/model/job-errors.ts';
 import { closeQuestions } from '../jobs/questions/close-questions.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
 import { assertNever, problem } from '../kernel/errors.ts';
@@ -126,7 +126,7 @@ async function keepAnswer(
 /** Returns the worker's outcome, unless the token limit or a requested stop decides. A success stays a success. */
 function outcomeOf(job: SchedulerJob, release: Release): Outcome {
   const lost = outcomeOfLostLease(job, release.workerId, release.rules);
-  if (lost.kind === 'fail' && isBudgetError(lost.error)) return lost;
+  if (findSpent(job, { ...job.usage, tokens: job.tokensUsed }, release.rules) !== undefined) return lost;
   if (release.status === 'SUCCEEDED') return { kind: 'complete', result: release.result };
   // As for a lost lease, a requested stop decides.
   if (job.cancelIntent !== null) return lost;

@@ -21,8 +21,7 @@ finished as (
     updated_at = now()
   where j.id = any(array(select unnest($2::uuid[])))
     and j.lease_id = $3::uuid
-    and (j.cancel_intent is distinct from 'cancel' or ($1::jsonb -> j.id::text) -> 'error' ->> 'code' in ('TOKEN_LIMIT',
-      'BUDGET_SPENT'))
+    and j.cancel_intent is distinct from 'cancel'
     and j.status in ('RUNNING')
   returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority
 ),

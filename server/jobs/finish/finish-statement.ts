@@ -12,7 +12,6 @@ import { type Claimed, type NamedClaim, pickWithinBytes, startEvent, takeJob, to
 import { type ClaimedRow, claimedColumns, noClaimedColumns, returningClaimed } from '../claim/claimed-job.ts';
 import { endLeases, insertLease, type LeaseValues } from '../claim/lease.ts';
 import { becomesHead, firstByPriority } from '../lanes/lane.ts';
-import { isBudgetErrorSql } from '../model/job-errors.ts';
 import { isTerminal } from '../model/states.ts';
 import { transition } from '../transition.ts';
 import {
@@ -113,7 +112,7 @@ const selectStarted = `select ${claimedColumns(true)},
 
 /**
  * Guards against a pause or cancel that was acknowledged while the attempt ended: the job must not start again, nor
- * hold its lane against a cancel. Only a completed attempt and a spent budget take precedence.
+ * hold its lane against a cancel. Only a completed attempt takes precedence, and a spent budget over a pause.
  */
 const noStopRequest = 'j.cancel_intent is null';
 const noCancelRequest = `j.cancel_intent is distinct from 'cancel'`;
@@ -125,7 +124,7 @@ export const stopRequestGuard: Partial<Record<OutcomeKind, string>> = {
   suspend: noStopRequest,
   suspendAside: noStopRequest,
   stopPaused: noCancelRequest,
-  fail: `(${noCancelRequest} or ${isBudgetErrorSql(`${entrySql} -> 'error'`)})`,
+  fail: noCancelRequest,
 };
 
 /**

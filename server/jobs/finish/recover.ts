@@ -184,16 +184,16 @@ function outcomeOfTimeout(job: Job, owner: string, rules: BudgetRules, defaultSe
   return again ? { ...outcome, error } : { kind: 'fail', error };
 }
 
-/** Decides how the attempt ends if its holder stopped renewing. A requested pause or cancel takes precedence. */
+/** Decides how the attempt ends if its holder stopped renewing: a requested cancel, a spent budget, then a requested pause. */
 export function outcomeOfLostLease(job: Job, owner: string, rules: BudgetRules): Outcome {
   // The handler was fenced off because it did not stop; its outcome was decided then.
   if (job.hold?.outcome !== undefined) return job.hold.outcome as Outcome;
+  if (job.cancelIntent === 'cancel')
+    return { kind: 'stopCanceled', message: stoppedByUser.cancel, by: job.cancelDetail ?? undefined };
   const spent = findSpent(job, { ...job.usage, tokens: job.tokensUsed }, rules);
   if (spent !== undefined) return { kind: 'fail', error: budgetError(spent) };
   if (job.cancelIntent === 'pause')
     return { kind: 'stopPaused', message: stoppedByUser.pause, by: job.cancelDetail ?? undefined };
-  if (job.cancelIntent === 'cancel')
-    return { kind: 'stopCanceled', message: stoppedByUser.cancel, by: job.cancelDetail ?? undefined };
   const message = `The lease of ${owner} expired: attempt ${job.attempt} was lost.`;
   const error = jobError('LEASE_EXPIRED', message, { owner });
   if (!attemptsLeft(job)) return { kind: 'fail', error };

@@ -1,7 +1,6 @@
 // The effects log against the histories in the database: attempts of a target do not overlap (I1), what was accepted as
 // completed was done under that lease (I4), durable steps are not repeated (I8), and nothing begins after a cancel (I7).
 import { type Effect, findOverlaps } from '../../support/model/effects.ts';
-import { isOverBudget } from '../../support/model/histories.ts';
 import type { Operation } from '../load/operations.ts';
 import type { Logged } from '../run-log.ts';
 import type { EventRecord, JobRecord } from '../snapshot.ts';
@@ -68,10 +67,6 @@ function* repeatedSteps({ effects, events }: EffectsInput): Generator<Violation>
   }
 }
 
-export function jobsOverBudget(events: readonly EventRecord[]): Set<string> {
-  return new Set(events.filter(isOverBudget).map(({ job_id }) => job_id));
-}
-
 // A worker reads stop requests again before a handler begins if it read them more than 500 ms ago. The rest is for the way
 // from there to the first line of the handler, on a busy machine.
 const startWithinMs = 1_000;
@@ -82,7 +77,7 @@ const startWithinMs = 1_000;
  * within `startWithinMs`. A handler that had begun goes on until its worker reads the request with a heartbeat.
  */
 function* begunAfterCancel({ effects, events, operations }: EffectsInput): Generator<Violation> {
-  const canceled = firstCancels(operations, jobsOverBudget(events));
+  const canceled = firstCancels(operations);
   const wereRunning = leasesBeforeCancel(events);
   const begun = new Set<string>();
   for (const effect of [...effects].sort((a, b) => a.at - b.at)) {
@@ -99,12 +94,12 @@ function* begunAfterCancel({ effects, events, operations }: EffectsInput): Gener
   }
 }
 
-/** The first cancel of each job that was acknowledged. A job that is stopped for its budget is held, and may be resumed. */
-function firstCancels(operations: Logged<Operation>[], overBudget: Set<string>): Map<string, Logged<Operation>> {
+/** The first cancel of each job that was acknowledged. */
+function firstCancels(operations: Logged<Operation>[]): Map<string, Logged<Operation>> {
   const cancels = new Map<string, Logged<Operation>>();
   for (const operation of operations) {
     const { name, outcome, job = '', endedAt } = operation;
-    if (name !== 'cancel' || outcome !== 'ok' || overBudget.has(job)) continue;
+    if (name !== 'cancel' || outcome !== 'ok') continue;
     const known = cancels.get(job);
     if (known === undefined || endedAt < known.endedAt) cancels.set(job, operation);
   }

@@ -5,7 +5,6 @@ import type { Operation } from '../load/operations.ts';
 import type { ReleaseRecord } from '../load/remote-worker.ts';
 import type { Logged } from '../run-log.ts';
 import type { EventRecord, JobRecord } from '../snapshot.ts';
-import { jobsOverBudget } from './effects.ts';
 import type { Violation } from './violation.ts';
 
 export interface OperationsInput {
@@ -80,9 +79,8 @@ function* foreignReads({ operations }: OperationsInput): Generator<Violation> {
 function* ignoredActions({ operations, events, jobs }: OperationsInput): Generator<Violation> {
   const status = new Map(jobs.map((job) => [job.id, job.status]));
   const completed = new Set(events.filter(({ type }) => type === 'job.completed').map(({ job_id }) => job_id));
-  const stopped = jobsOverBudget(events);
   for (const { name, outcome, job = '', place } of operations) {
-    if (name !== 'cancel' || outcome !== 'ok' || stopped.has(job)) continue;
+    if (name !== 'cancel' || outcome !== 'ok') continue;
     if (status.get(job) === 'CANCELED' || completed.has(job)) continue;
     yield { invariant: 'I7', text: `the cancel of job ${job} was acknowledged, and it is ${status.get(job)}`, place };
   }

@@ -98,7 +98,7 @@ function brokenHistory<T extends EventRow>(events: T[]): BrokenHistory<T>[] {
     if (owned && lease !== owner) wrong(`I4 ${event.type} carries another lease than the one that runs`);
     if (event.type in afterAsking) asked = event.type;
     if (from === to || to === null) continue;
-    if (asked !== undefined && !isAnswer(asked, event)) wrong(`I7 ${event.type} after ${asked}`);
+    if (asked !== undefined && !afterAsking[asked]?.includes(event.type)) wrong(`I7 ${event.type} after ${asked}`);
     asked = undefined;
     if (terminalStatuses.includes(to)) ends += 1;
     if (to === 'RUNNING') {
@@ -115,15 +115,4 @@ function brokenHistory<T extends EventRow>(events: T[]): BrokenHistory<T>[] {
     wrong(`I5 ${ends} terminal events of a job that is ${present}`);
   if (attempts !== presentAttempt) wrong(`I6 ${attempts} attempts in the log, ${presentAttempt} in the row`);
   return broken;
-}
-
-/** The job used more than it may, and was stopped for that. */
-export function isOverBudget({ data }: Pick<EventRow, 'data'>): boolean {
-  return data?.error?.code === 'TOKEN_LIMIT' || data?.error?.code === 'BUDGET_SPENT';
-}
-
-function isAnswer(asked: string, event: EventRow): boolean {
-  if (afterAsking[asked]?.includes(event.type)) return true;
-  // Usage above the limit turns either wish into an error.
-  return event.type === 'job.failed' && isOverBudget(event);
 }

@@ -56,7 +56,7 @@ test('a cancel wins over the pause of a drain and over a failure, so that the la
   }
 });
 
-test('an earlier success, and a spent budget, win over a cancel', async () => {
+test('an earlier success wins over a cancel, and a cancel over a spent budget, which wins over a pause', async () => {
   const done = await runningJob(false);
   await cancelJob(context.db, context.schema, by(done));
   await finish(context, done, { kind: 'complete', result: 1 });
@@ -65,7 +65,12 @@ test('an earlier success, and a spent budget, win over a cancel', async () => {
   const spent = await runningJob(false);
   await cancelJob(context.db, context.schema, by(spent));
   await finish(context, spent, { kind: 'fail', error: { code: 'TOKEN_LIMIT', message: 'too much' } });
-  expect(await reread(context, spent)).toMatchObject({ status: 'ERROR', error: { code: 'TOKEN_LIMIT' } });
+  expect(await reread(context, spent)).toMatchObject({ status: 'CANCELED', asked: null });
+
+  const paused = await runningJob(false);
+  await pauseJob(context.db, context.schema, by(paused));
+  await finish(context, paused, { kind: 'fail', error: { code: 'TOKEN_LIMIT', message: 'too much' } });
+  expect(await reread(context, paused)).toMatchObject({ status: 'ERROR', error: { code: 'TOKEN_LIMIT' } });
 });
 
 test('a cancel between the read and the write of the sweeper is not lost', async () => {
