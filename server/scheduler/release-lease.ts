@@ -123,7 +123,7 @@ async function keepAnswer(
   });
 }
 
-/** Returns the worker's outcome, unless the token limit or a requested stop decides. A success stays a success. */
+/** Returns the worker's outcome, unless a spent budget or a requested stop decides. A success within its budget stays one. */
 function outcomeOf(job: SchedulerJob, release: Release): Outcome {
   const lost = outcomeOfLostLease(job, release.workerId, release.rules);
   if (findSpent(job, { ...job.usage, tokens: job.tokensUsed }, release.rules) !== undefined) return lost;

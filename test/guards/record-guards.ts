@@ -91,7 +91,19 @@ export const recordGuards: readonly Guard[] = [
     name: 'a phase starts once',
     prevents: 'a start whose answer was lost counts as another try',
     file: 'server/jobs/attempt/save-steps.ts',
-    edits: [{ search: `(p.status = 'running' and p.attempt < excluded.attempt)`, replace: `p.status = 'running'` }],
+    edits: [{ search: `then p.attempt < excluded.attempt`, replace: `then p.attempt <= excluded.attempt` }],
+    tests: ['test/integration/jobs/attempt/step-group-commit.test.ts'],
+  },
+  {
+    name: 'a stored result stays',
+    prevents: 'a write that arrives late erases the result of a phase or step, and it runs again',
+    file: 'server/jobs/attempt/save-steps.ts',
+    edits: [
+      {
+        search: `(p.status not in ('completed', 'partial', 'skipped') or p.kind not in ('phase', 'step'))`,
+        replace: 'true',
+      },
+    ],
     tests: ['test/integration/jobs/attempt/step-group-commit.test.ts'],
   },
   {

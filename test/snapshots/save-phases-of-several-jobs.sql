@@ -17,15 +17,6 @@ given as (
       n int, job_id uuid, name text, kind text, position smallint, parallel boolean, status text, message text,
       result jsonb, error jsonb, attempt int, ms float8, overall real, event text, actor text, data jsonb)
 ),
-progressed as (
-  update "tenant_acme".jobs j
-  set progress = g.overall,
-    updated_at = now()
-  from held h, given g
-  where j.id = h.id
-    and g.job_id = h.id
-    and g.overall is not null
-),
 saved as (
   insert into "tenant_acme".phases as p
     (job_id, name, kind, position, parallel, status, progress, message, result, error, attempt, started_at,
@@ -47,10 +38,25 @@ saved as (
     attempt = case when excluded.status = 'running' then 0 else p.attempt end + excluded.attempt,
     started_at = case when excluded.status = 'running' then excluded.started_at else p.started_at end,
     finished_at = excluded.finished_at
-  where p.status = 'pending'
+  where (p.status not in ('completed', 'partial', 'skipped') or p.kind not in ('phase', 'step'))
+    and case
+    when excluded.status = 'running' then p.attempt < excluded.attempt
+    when excluded.status = 'pending' and p.kind = 'phase' then p.position <> excluded.position
+    else p.status = 'pending'
     or row(p.status, p.result, p.error) is distinct from row(excluded.status, excluded.result, excluded.error)
-    or (p.status = 'running' and p.attempt < excluded.attempt)
+    end
   returning p.job_id, p.name
+),
+progressed as (
+  update "tenant_acme".jobs j
+  set progress = g.overall,
+    updated_at = now()
+  from held h, given g, saved s
+  where j.id = h.id
+    and g.job_id = h.id
+    and g.overall is not null
+    and s.job_id = g.job_id
+    and s.name = g.name
 ),
 recorded as (
   with log as materialized (select case when (l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int) = 0 then pg_current_xact_id() else (((l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int)::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end as xid

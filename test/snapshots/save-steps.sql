@@ -38,9 +38,13 @@ saved as (
     attempt = case when excluded.status = 'running' then 0 else p.attempt end + excluded.attempt,
     started_at = case when excluded.status = 'running' then excluded.started_at else p.started_at end,
     finished_at = excluded.finished_at
-  where p.status = 'pending'
+  where (p.status not in ('completed', 'partial', 'skipped') or p.kind not in ('phase', 'step'))
+    and case
+    when excluded.status = 'running' then p.attempt < excluded.attempt
+    when excluded.status = 'pending' and p.kind = 'phase' then p.position <> excluded.position
+    else p.status = 'pending'
     or row(p.status, p.result, p.error) is distinct from row(excluded.status, excluded.result, excluded.error)
-    or (p.status = 'running' and p.attempt < excluded.attempt)
+    end
   returning p.job_id, p.name
 ),
 recorded as (

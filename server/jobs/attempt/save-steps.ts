@@ -48,17 +48,31 @@ const setProgress = `progressed as (
     update ${tenant}.jobs j
        set progress = g.overall,
            updated_at = now()
-      from held h, given g
+      from held h, given g, saved s
      where j.id = h.id
        and g.job_id = h.id
        and g.overall is not null
+       and s.job_id = g.job_id
+       and s.name = g.name
   ),`;
 
 /**
+ * On conflict: the step or phase is tried again, or ends. The same request stores nothing if it is sent twice, however late
+ * the other copy arrives: a result stays, a start has the number of its try, and a place is stored once. Only the answer to
+ * a question may be taken back, if the handler refuses it.
+ */
+const isNewChange = `(p.status not in ('completed', 'partial', 'skipped') or p.kind not in ('phase', 'step'))
+       and case
+             when excluded.status = 'running' then p.attempt < excluded.attempt
+             when excluded.status = 'pending' and p.kind = 'phase' then p.position <> excluded.position
+             else p.status = 'pending'
+               or row(p.status, p.result, p.error) is distinct from row(excluded.status, excluded.result, excluded.error)
+           end`;
+
+/**
  * Changes of several jobs, each fenced by its own lease. A job that another transaction has locked is left out with
- * `skipLocked`, so that the others do not wait for it. No phase starts once a stop was requested. On conflict: the step
- * or phase is tried again, or ends, or the answer to the same request was lost. That stores nothing: a start has the
- * number of its try for this reason, while the tries of a step are added up.
+ * `skipLocked`, so that the others do not wait for it. No phase starts once a stop was requested. The tries of a step are
+ * added up.
  * @internal Exported for its test.
  */
 export const saveStatement = statementVariants<{ skipLocked: boolean; hasProgress: boolean }>(
@@ -77,7 +91,6 @@ export const saveStatement = statementVariants<{ skipLocked: boolean; hasProgres
         n int, job_id uuid, name text, kind text, position smallint, parallel boolean, status text, message text,
         result jsonb, error jsonb, attempt int, ms float8, overall real, event text, actor text, data jsonb)
   ),
-  ${hasProgress ? setProgress : ''}
   saved as (
     insert into ${tenant}.phases as p
       (job_id, name, kind, position, parallel, status, progress, message, result, error, attempt, started_at,
@@ -99,11 +112,10 @@ export const saveStatement = statementVariants<{ skipLocked: boolean; hasProgres
            attempt = case when excluded.status = 'running' then 0 else p.attempt end + excluded.attempt,
            started_at = case when excluded.status = 'running' then excluded.started_at else p.started_at end,
            finished_at = excluded.finished_at
-     where p.status = 'pending'
-        or row(p.status, p.result, p.error) is distinct from row(excluded.status, excluded.result, excluded.error)
-        or (p.status = 'running' and p.attempt < excluded.attempt)
+     where ${isNewChange}
     returning p.job_id, p.name
   ),
+  ${hasProgress ? setProgress : ''}
   recorded as (
     ${withLog(tenant)}
     insert into ${tenant}.events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)

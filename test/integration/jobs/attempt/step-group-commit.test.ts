@@ -125,6 +125,52 @@ test('a phase starts once per try, however often its start is sent, and not afte
   expect(await listPhases(context.db, context.schema, paused.id)).toMatchObject([{ name: 'a', status: 'completed' }]);
 });
 
+test('a write that arrives late, after its repetition and later writes, changes nothing', async () => {
+  const [job] = (await running(1)) as [Job];
+  const save = phaseSaver();
+  const a = { name: 'a', position: 0 } as const;
+  const b = { name: 'b', position: 1 } as const;
+  const places = [a, b].map((phase) => ({ ...phase, status: 'pending' }) as const);
+  const starts = [
+    { ...a, status: 'completed', result: 1, overall: 50 },
+    { ...b, status: 'running', attempt: 1 },
+  ] as const;
+  await save(job, places);
+  await save(job, [{ ...a, status: 'running', attempt: 1, overall: 0 }]);
+  await save(job, [...starts]);
+  await save(job, [{ ...b, status: 'completed', result: 2, overall: 100 }]);
+  const phases = await listPhases(context.db, context.schema, job.id);
+  const events = await eventTypes(context, job);
+  expect(phases).toMatchObject([{ result: 1 }, { status: 'completed', attempt: 1, progress: 100, result: 2 }]);
+  for (const late of [places, [...starts], [{ ...a, status: 'running', attempt: 1, overall: 0 } as const]]) {
+    await save(job, late);
+    expect(await listPhases(context.db, context.schema, job.id)).toEqual(phases);
+    expect(await eventTypes(context, job)).toEqual(events);
+    expect((await reread(context, job)).progress).toBe(100);
+  }
+
+  const step = { name: 's', position: 2, parallel: true, tries: 1, ms: 1 } as const;
+  const error = { code: 'BUSY', message: 'busy' };
+  const commits = new StepGroupCommit(context.db);
+  const send = (status: 'pending' | 'completed', end: object) =>
+    commits.save(
+      context.schema,
+      {
+        held: { jobId: job.id, leaseId: job.leaseId as string },
+        changes: [{ ...step, status, ...end }],
+        actor: 'worker:w1',
+      },
+      0,
+    );
+  await send('pending', { error });
+  await send('completed', { result: 3 });
+  await send('pending', { error });
+  expect((await listPhases(context.db, context.schema, job.id)).at(-1)).toMatchObject({
+    status: 'completed',
+    result: 3,
+  });
+});
+
 test('large results are not gathered in one statement', async () => {
   const jobs = await running(4);
   const save = saver();
