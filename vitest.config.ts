@@ -18,7 +18,7 @@ export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
     pool: 'forks',
-    // A process runs many files and imports the server once. The server keeps no state in its modules.
+    // A process runs many files and imports the server once. The modules of the server keep no state of a daemon or a tenant.
     isolate: false,
     // One database server for the whole run; every file gets a database of its own in it.
     globalSetup: ['test/support/vitest/global-setup.ts'],

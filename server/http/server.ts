@@ -48,10 +48,10 @@ export class HttpServer implements Service {
     if (this.#server) return;
     const headersTimeout = this.#options.headersTimeoutMs ?? defaultHeadersTimeoutMs;
     const server = createServer(
-      // How often Node checks for late clients. A fifth of the timeout keeps it accurate.
       {
         headersTimeout,
         requestTimeout: requestTimeoutMs,
+        // How often Node checks for late clients. A fifth of the timeout keeps it accurate.
         connectionsCheckingInterval: headersTimeout / 5,
         IncomingMessage: this.#classes.IncomingMessage,
         ServerResponse: this.#classes.ServerResponse,

@@ -112,7 +112,7 @@ const selectStarted = `select ${claimedColumns(true)},
 
 /**
  * Guards against a pause or cancel that was acknowledged while the attempt ended: the job must not start again, nor
- * hold its lane against a cancel. Only a completed attempt takes precedence, and a spent budget over a pause.
+ * hold its lane against a cancel. A completed attempt takes precedence, and a failure over a pause.
  */
 const noStopRequest = 'j.cancel_intent is null';
 const noCancelRequest = `j.cancel_intent is distinct from 'cancel'`;

@@ -140,7 +140,7 @@ export class Attempt implements HandlerRun {
     this.stop({ kind: 'timedOut', afterSeconds: this.#timeoutSeconds });
   }
 
-  /** Asks the handler to stop. The first reason counts, but a spent budget and a lost lease override it. */
+  /** Asks the handler to stop. The first reason counts, but a spent budget and a lost lease override it, and see `overrides`. */
   stop(reason: StopReason): void {
     if (this.#finished) return;
     if (reason.kind === 'leaseLost') {

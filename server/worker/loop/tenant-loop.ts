@@ -1,6 +1,6 @@
 // The worker loop of one tenant, and the life of a job in it: claim → hold → start → take ended attempts → write their
-// outcomes → start the jobs that were claimed with them. Its parts return values and call nothing here; only this file
-// decides what happens next. It never polls: enqueues, advanced lanes, due times and the daemon's poll wake it.
+// outcomes → start the jobs that were claimed with them. Its parts return values, and call only `onSlotFree`; this
+// file decides what happens next. It never polls: enqueues, advanced lanes, due times and the daemon's poll wake it.
 import { setImmediate as immediate } from 'node:timers/promises';
 import type { Claimed } from '../../jobs/claim/claim.ts';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
