@@ -392,44 +392,38 @@ test('a step does not begin after the process was suspended for longer than its 
 });
 
 test('a handler does not begin if its job was canceled while the response to the lease request was lost', async () => {
-  const job = await submit('any', { addon_id: 'lost-response' });
   let isLost = false;
-  let starts = 0;
-  const worker = new LeaseholdWorker(
-    {
-      ...{ url: running.daemon.url, key, queue: 'lost-response' },
-      async fetch(url, options) {
-        const response = await fetch(url, options);
-        if (isLost || !String(url).endsWith('/lease/request')) return response;
-        isLost = true;
-        expect((await call('POST', `/jobs/${job.id}/cancel`, {})).status).toBe(202);
-        throw new TypeError('The connection was cut.');
-      },
-    },
-    async () => {
-      starts += 1;
-    },
-  );
-  const working = worker.run();
-  await becomes(job, 'CANCELED');
-  worker.drain();
-  await working;
-  expect(starts).toBe(0);
+  await expectNoStart('lost-response', async (response, cancel) => {
+    if (isLost) return response;
+    isLost = true;
+    await cancel();
+    throw new TypeError('The connection was cut.');
+  });
 });
 
 test('a handler does not begin late if its job was canceled since the lease was granted', async () => {
-  const job = await submit('any', { addon_id: 'late-response' });
+  await expectNoStart('late-response', async (response, cancel) => {
+    await cancel();
+    // Longer than a handler may begin after its stop requests were read.
+    await delay(600);
+    return response;
+  });
+});
+
+/** Runs a worker whose responses to lease requests pass `onLease`, in which the job is canceled: no handler may begin. */
+async function expectNoStart(
+  queue: string,
+  onLease: (response: Response, cancel: () => Promise<void>) => Promise<Response>,
+): Promise<void> {
+  const job = await submit('any', { addon_id: queue });
+  const cancel = async () => expect((await call('POST', `/jobs/${job.id}/cancel`, {})).status).toBe(202);
   let starts = 0;
   const worker = new LeaseholdWorker(
     {
-      ...{ url: running.daemon.url, key, queue: 'late-response' },
+      ...{ url: running.daemon.url, key, queue },
       async fetch(url, options) {
         const response = await fetch(url, options);
-        if (!String(url).endsWith('/lease/request')) return response;
-        expect((await call('POST', `/jobs/${job.id}/cancel`, {})).status).toBe(202);
-        // Longer than a handler may begin after its stop requests were read.
-        await delay(600);
-        return response;
+        return String(url).endsWith('/lease/request') ? onLease(response, cancel) : response;
       },
     },
     async () => {
@@ -441,7 +435,7 @@ test('a handler does not begin late if its job was canceled since the lease was 
   worker.drain();
   await working;
   expect(starts).toBe(0);
-});
+}
 
 test('the lease of another worker is not found, and a call that does not wait cannot suspend', async () => {
   const job = await hold();

@@ -44,12 +44,17 @@ test('a handler does not begin late if its job was canceled or paused since the 
   await checkInvariants(context);
 });
 
-test('jobs whose stop requests cannot be read are requeued, and no attempt is counted', async () => {
-  const { schema } = context;
+async function connectThroughProxy() {
   const proxy = await startDelayingProxy(context);
   const db = new Database({ url: proxy.url, poolMax: 2, logger: createLogger('silent') });
   onTestFinished(() => db.close());
   await db.query('select 1');
+  return { proxy, db };
+}
+
+test('jobs whose stop requests cannot be read are requeued, and no attempt is counted', async () => {
+  const { schema } = context;
+  const { proxy, db } = await connectThroughProxy();
   const [job] = await addJobs(context, [{}]);
   let claims = 0;
   const { loop, ran } = startLoop(context, {
@@ -79,10 +84,7 @@ test('jobs whose stop requests cannot be read are requeued, and no attempt is co
 
 test('a loop that is stopped requeues the jobs whose stop requests are being read', async () => {
   const { schema } = context;
-  const proxy = await startDelayingProxy(context);
-  const db = new Database({ url: proxy.url, poolMax: 2, logger: createLogger('silent') });
-  onTestFinished(() => db.close());
-  await db.query('select 1');
+  const { proxy, db } = await connectThroughProxy();
   const [job] = await addJobs(context, [{}]);
   const { loop, ran } = startLoop(context, {
     ...slowHeartbeat,
