@@ -3,7 +3,7 @@
 import type pg from 'pg';
 import type { Logger } from '../kernel/logger.ts';
 import { Connections } from './connections/connections.ts';
-import { keepPlans, type Reuse } from './connections/prepared-statements.ts';
+import type { Reuse } from './connections/prepared-statements.ts';
 import { idleInTransactionMs, lockTimeoutMs, type SessionLimits } from './connections/session-limits.ts';
 import { TenantRoles } from './connections/tenant-roles.ts';
 import { isCommand, serverTimeoutMs, TenantSession, type TransactionOptions } from './connections/tenant-session.ts';
@@ -106,13 +106,9 @@ export class Database implements Queryable {
     return this.#connections.sharded;
   }
 
-  /** The SQL state of the last write that failed because the server is out of space or read-only. */
-  get writeError(): string | undefined {
-    return this.#connections.writeError;
-  }
-
-  canWrite(): void {
-    this.#connections.writeError = undefined;
+  /** The node of a tenant in a cluster, as `host:port`, if a statement of the tenant has gone there. */
+  nodeOf(schema: Schema): string | undefined {
+    return this.#root.#nodes?.nodeOf(schema);
   }
 
   /** The database's time, estimated by this process. */
@@ -188,11 +184,13 @@ export class Database implements Queryable {
   ): Promise<T> {
     return this.#session.rollingBack(client, async (track) => {
       const result = await beforeCommit(async () => {
-        await (options.keepsPlans ? this.#begin(client, options) : this.#session.begin(client, options));
+        await this.#session.begin(client, options);
         return work({
           query: <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) => {
             const kept = options.keepsPlans || reuse ? 'prepared' : undefined;
-            return track(this.#session.send<R>(client, text, values, kept, 'transaction'));
+            const send = () => track(this.#session.send<R>(client, text, values, kept, 'transaction'));
+            const asked = this.#node === undefined ? this.#root.#nodes?.refuseIfSilent(text) : undefined;
+            return asked === undefined ? send() : asked.then(send);
           },
         });
       });
@@ -216,7 +214,7 @@ export class Database implements Queryable {
         const send: Queryable['query'] = (text, values = [], reuse) =>
           track(this.#session.send(client, text, values, reuse && 'prepared', 'transaction'));
         const finish = await beforeCommit(async () => {
-          const begun = this.#begin(client, options);
+          const begun = this.#session.begin(client, { ...options, keepsPlans: true });
           const prepared = prepare({
             query: async <R extends object>(...given: Parameters<typeof send>) => {
               const [rows] = await Promise.all([send<R>(...given), begun]);
@@ -246,20 +244,12 @@ export class Database implements Queryable {
     return this.#withClient(this.#statementTimeoutMs, (client) =>
       this.#session.rollingBack(client, async (track) => {
         // Awaited, because without BEGIN each of the others would be its own transaction.
-        await this.#begin(client, {});
+        await this.#session.begin(client, { keepsPlans: true });
         const query: Queryable['query'] = (text, values = [], reuse) =>
           track(this.#session.send(client, text, values, reuse && 'prepared', 'transaction'));
         return this.#commitWith(client, query, send);
       }),
     );
-  }
-
-  /** Begins a transaction whose statements keep their plans. */
-  #begin(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
-    const begun = this.#session.begin(client, options);
-    // Fails only if the BEGIN does.
-    if (this.#connections.statementsOf(client)?.mayKeepPlans) client.query(keepPlans('transaction')).catch(() => {});
-    return begun;
   }
 
   /** Sends the COMMIT after the statements of `send`, and waits for all answers. */
@@ -288,8 +278,10 @@ export class Database implements Queryable {
   async #withClient<T>(timeoutMs: number, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
     if (this.#tenant !== undefined) await this.#roles?.prepare(this.#tenant);
     if (this.#node === undefined) return this.#connections.use(timeoutMs, work);
-    return this.#connections.use(timeoutMs, work).catch((error: unknown) => {
-      throw toNodeError(error);
-    });
+    return this.#node.watch
+      .use(() => this.#connections.use(timeoutMs, work))
+      .catch((error: unknown) => {
+        throw toNodeError(error);
+      });
   }
 }

@@ -23,7 +23,9 @@ export async function attempt<R>(
   }
 }
 
-/** Runs `work` on all items except those that make it fail: bisects a failing list until the invalid items are alone. */
+/**
+ * Runs `work` on all items except those that make it fail: bisects a failing list until the invalid items are alone.
+ */
 export async function withoutInvalidRows<T, R>(
   tx: Queryable,
   items: readonly T[],

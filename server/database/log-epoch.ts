@@ -8,6 +8,12 @@ export const isCopied = 'l.relation <> l.tableoid::bigint or l.written_by::xid <
 /** SQL over `log_epochs l`. */
 export const epoch = `(l.epoch + (${isCopied})::int)`;
 
+/** SQL: begins the CTE from which inserts of events take their transaction id; in a cluster with `firstNumber`. */
+export const logCte = 'with log as materialized (select';
+
+/** SQL over `log_epochs l`: what a cluster adds to a number of the tenant's node, so that numbers grow with epochs. */
+export const firstNumber = `(${epoch} + 1)::bigint << 48`;
+
 /** SQL: the epoch in which events are written now. */
 export function presentEpoch(schema: string): string {
   return `select ${epoch} as epoch ${fromEpochs(schema)}`;

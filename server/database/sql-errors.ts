@@ -8,6 +8,17 @@ export function sqlState(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
 }
 
+/** Fields of an error in which Postgres quotes rows, keys and parameters. */
+const fieldsWithValues = ['detail', 'where', 'internalQuery'];
+
+/** Payloads and secrets must not reach the log, which shows the enumerable fields of an error. */
+export function hideValues(error: unknown): void {
+  if (!(error instanceof Error)) return;
+  for (const name of fieldsWithValues) {
+    if (Object.hasOwn(error, name)) Object.defineProperty(error, name, { enumerable: false });
+  }
+}
+
 /** A table or its schema does not exist: it was dropped with its tenant, or never migrated. */
 export function isMissingTable(error: unknown): boolean {
   const state = sqlState(error);
@@ -62,25 +73,29 @@ export const timedOutMessage = 'statement timed out';
 /** SQL state of a write on a standby or a read-only server. */
 export const readOnlyState = '25006';
 
-/** The server is read-only, out of space, or has a broken disk. Other statements may work; writes do not. */
+/**
+ * The server is read-only, out of space, or its disk fails (class 58, or a file system that the system made read-only, which
+ * Postgres reports as a missing right). Other statements may work; writes do not.
+ */
 export function isWriteError(error: unknown): boolean {
-  return [readOnlyState, '53100', '58030'].includes(sqlState(error) ?? '');
+  const state = sqlState(error);
+  if (state === '42501') return /read-only file system/i.test((error as Error).message);
+  return state !== undefined && /^(58|25006$|53100$)/.test(state);
+}
+
+/** The server ended the transaction because of concurrent ones. It was rolled back. */
+export function isConflict(error: unknown): boolean {
+  return ['40001', '40P01'].includes(sqlState(error) ?? '');
 }
 
 /** The transaction certainly did not happen and may be tried again. */
 export function isRetryable(error: unknown): boolean {
-  const state = sqlState(error);
-  return (
-    state === '40001' ||
-    state === '40P01' ||
-    isStatementGone(error) ||
-    (error instanceof Error && uncommitted.has(error))
-  );
+  return isConflict(error) || isStatementGone(error) || (error instanceof Error && uncommitted.has(error));
 }
 
-/** The server cannot do it now: overloaded, out of space, locked, stopping, or a standby. A retry may succeed. */
+/** The server cannot do it now: overloaded, locked, stopping, or unable to write. A retry may succeed. */
 export function isTransient(error: unknown): boolean {
-  return /^(40|53|55|57)|^25006$/.test(sqlState(error) ?? '');
+  return /^(40|53|55|57)/.test(sqlState(error) ?? '') || isWriteError(error);
 }
 
 /** A lock was not granted in time. Nothing was done. */
@@ -105,16 +120,25 @@ export function isDataError(error: unknown): boolean {
   return /^(22|23|54)/.test(sqlState(error) ?? '');
 }
 
-/** The server no longer knows the prepared statement, or its plan became invalid: nothing was executed. */
+/**
+ * The server does not know the prepared statement, knows another one under its name, or its plan became invalid:
+ * nothing was executed.
+ */
 export function isStatementGone(error: unknown): boolean {
   if (!(error instanceof Error) || !('code' in error)) return false;
-  return error.code === '26000' || (error.code === '0A000' && error.message.includes('cached plan'));
+  return (
+    error.code === '26000' ||
+    error.code === '42P05' ||
+    (error.code === '0A000' && error.message.includes('cached plan'))
+  );
 }
 
 /** Explains a common error of Postgres and what to do about it; undefined for other errors. */
 export function explainDatabaseError(error: unknown): string | undefined {
   const state = sqlState(error) ?? '';
   const reason = reasonOf(error);
+  if (state.startsWith('58') || (state === '42501' && isWriteError(error)))
+    return `the database cannot write to its disk: ${reason}; see the log of its server`;
   if (state.startsWith('28')) {
     return `the database refused the login: ${reason}; check user and password in DATABASE_URL`;
   }

@@ -66,8 +66,8 @@ export class Statement {
 type DefinedParameters = Readonly<Record<string, NonNullable<unknown> | null>>;
 
 /**
- * Runs a statement that is compiled at each call: for statements that run rarely, or whose text depends on the call. Such
- * a text has the schema itself in place of the placeholder.
+ * Runs a statement that is compiled at each call: for statements that run rarely, or whose text depends on the call.
+ * Such a text has the schema itself in place of the placeholder.
  */
 export function runQuery<R extends object = Record<string, unknown>>(
   db: Queryable,

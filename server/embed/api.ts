@@ -179,7 +179,10 @@ export interface UniqueOptions {
   key: string;
   /** How long a job holds the key: until it first starts, until it has ended (default), or for this many seconds. */
   until?: 'started' | 'finished' | number | undefined;
-  /** If the key is held: `skip` (default) changes nothing, `replace` gives the job that waits the new payload, `debounce` also the new `runAt`. */
+  /**
+   * If the key is held: `skip` (default) changes nothing, `replace` gives the job that waits the new payload,
+   * `debounce` also the new `runAt`.
+   */
   conflict?: 'skip' | 'replace' | 'debounce' | undefined;
 }
 

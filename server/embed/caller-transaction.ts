@@ -1,6 +1,7 @@
 // Runs our statements in the transaction of a caller. A `pg` client, and the transaction objects of drizzle, Kysely and
 // postgres.js, are distinguished by their methods, so none of these packages is needed here.
 import type { Queryable } from '../database/database.ts';
+import { forCoordinator } from '../database/nodes/placements.ts';
 import { ConfigError } from '../kernel/config.ts';
 import type {
   CallerTransaction,
@@ -13,11 +14,12 @@ import type {
 
 type Send = (text: string, values: unknown[]) => PromiseLike<unknown>;
 
-export function queryableOf(tx: CallerTransaction): Queryable {
+/** `sharded`: the transaction is one of a cluster's coordinator. */
+export function queryableOf(tx: CallerTransaction, { sharded }: { sharded: boolean }): Queryable {
   const send = senderOf(tx);
   return {
     async query<R extends object>(text: string, values: unknown[] = []): Promise<R[]> {
-      const answer = (await send(text, values)) as Rows;
+      const answer = (await send(sharded ? forCoordinator(text) : text, values)) as Rows;
       return ('rows' in answer ? answer.rows : answer) as R[];
     },
   };

@@ -1,5 +1,5 @@
-// The package `leasehold/server`: Leasehold as a part of another program. Nothing here opens a connection, starts a timer
-// or listens for a signal before `createLeasehold` and `start` are called.
+// The package `leasehold/server`: Leasehold as a part of another program. Nothing here opens a connection, starts a
+// timer or listens for a signal before `createLeasehold` and `start` are called.
 export type { EventListener, LeaseholdEvent } from '../events/log/leasehold-event.ts';
 export type { FinishedJob, RetentionHook } from '../jobs/model/job-values.ts';
 export type {

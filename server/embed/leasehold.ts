@@ -1,7 +1,7 @@
 // Leasehold inside another program: start and stop, enqueue, the API as a router. Signals, the exit of the process and
 // the console belong to the host, and several instances do not share any state.
 import { Daemon } from '../daemon/daemon.ts';
-import { readLiveDaemons } from '../daemons/live-daemons.ts';
+import { readLiveDaemons } from '../daemon-registry/live-daemons.ts';
 import type { Queryable } from '../database/database.ts';
 import type { EventListener } from '../events/log/leasehold-event.ts';
 import {
@@ -114,7 +114,7 @@ class EmbeddedLeasehold implements Leasehold {
   ): Promise<EventReceipt> {
     const tenant = await this.#tenant(slug);
     const event = toSentEvent(name, data, id);
-    const db = tx === undefined ? this.#daemon.db : queryableOf(tx);
+    const db = tx === undefined ? this.#daemon.db : queryableOf(tx, this.#daemon.db);
     const received = await receiveEvent(db, tenant.schema, event, actor);
     if (tx === undefined) this.#daemon.onEventReceived(tenant);
     else await notifyReceived(db, tenant);
@@ -143,7 +143,7 @@ class EmbeddedLeasehold implements Leasehold {
   async #enqueue(slug: string, requests: JobRequest[], tx: CallerTransaction | undefined): Promise<JobHandle[]> {
     const tenant = await this.#tenant(slug);
     const { db: own, handlers, queueLimit } = this.#daemon.context;
-    const db = tx === undefined ? own.forTenant(tenant.schema) : queryableOf(tx);
+    const db = tx === undefined ? own.forTenant(tenant.schema) : queryableOf(tx, own);
     const known = { tenant, jobTypes: handlers, liveDaemons: () => readLiveDaemons(db) };
     const newJobs: NewJob[] = [];
     for (const request of requests) newJobs.push(await toNewJob(request, known));

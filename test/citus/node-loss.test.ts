@@ -1,19 +1,19 @@
-// Only in `npm run test:citus`: the node of one tenant is killed under load. The tenant of the other node goes on meanwhile,
-// and after the start of the node nothing is lost: jobs that ran on it when it was killed may run twice, no others.
+// Only in `npm run test:citus`: the node of one tenant is killed under load. The tenant of the other node goes on
+// meanwhile, and after the start of the node nothing is lost: jobs that ran on it when it was killed may run twice, no
+// others.
 import { expect, test } from 'vitest';
 import { quoteSchema } from '../../server/database/identifiers.ts';
 import { isConnectionError } from '../../server/database/sql-errors.ts';
 import { readCounts } from '../../server/stats/read-counts.ts';
 import { createApiKey } from '../../server/tenants/api-keys/key-store.ts';
-import type { Tenant } from '../../server/tenants/tenant.ts';
 import { verifyTenant } from '../../server/verify/verify-tenant.ts';
 import { defineJob } from '../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../support/daemon/daemon.ts';
 import { eventually } from '../support/eventually.ts';
 import { EventReader } from '../support/http/sse.ts';
 import { citusCluster } from '../support/postgres/citus.ts';
-import { killNode, nodesOf, startCommand } from '../support/postgres/citus-nodes.ts';
-import { addTenant, useTenant } from '../support/postgres/database.ts';
+import { addTenantOn, killNode, nodesOf, startCommand } from '../support/postgres/citus-nodes.ts';
+import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 
@@ -21,7 +21,11 @@ test.runIf(citusCluster() && startCommand())('a lost node stops only its tenants
   const { db } = context;
   const [node] = await nodesOf(db, context.tenant.schemaName);
   const lost = { tenant: context.tenant, acknowledged: [] as string[], runs: [] as string[] };
-  const healthy = { tenant: await tenantElsewhere(node.port), acknowledged: [] as string[], runs: [] as string[] };
+  const healthy = {
+    tenant: await addTenantOn(db, (port) => port !== node.port),
+    acknowledged: [] as string[],
+    runs: [] as string[],
+  };
   const all = new Map([lost, healthy].map((each) => [each.tenant.slug, each]));
   const work = defineJob({
     type: 'test.work',
@@ -90,12 +94,3 @@ test.runIf(citusCluster() && startCommand())('a lost node stops only its tenants
     expect((await verifyTenant(db, quoteSchema(tenant.schemaName))).violations).toEqual([]);
   }
 });
-
-/** Citus chooses the node: tenants are created until one is on another. */
-async function tenantElsewhere(port: number): Promise<Tenant> {
-  for (;;) {
-    const { tenant } = await addTenant(context.db);
-    const [node] = await nodesOf(context.db, tenant.schemaName);
-    if (node.port !== port) return tenant;
-  }
-}

@@ -6,6 +6,7 @@ import type { Logger } from '../../kernel/logger.ts';
 import { Availability } from '../servers/availability.ts';
 import { clientOf, Servers } from '../servers/servers.ts';
 import {
+  hideValues,
   isDatabaseLost,
   isStatementGone,
   isWriteError,
@@ -13,10 +14,9 @@ import {
   sqlState,
   timedOutMessage,
 } from '../sql-errors.ts';
-import { JsonValues } from './json-values.ts';
 import { Statements } from './prepared-statements.ts';
 import { keepAliveAfterMs, openSession, type SessionLimits } from './session-limits.ts';
-import { createTypeParsers } from './value-formats.ts';
+import { createTypeParsers, JsonValues } from './value-formats.ts';
 
 export interface ConnectionsOptions {
   url: string;
@@ -35,18 +35,21 @@ export class Connections {
   readonly #limits: SessionLimits;
   readonly #isNode: boolean;
   readonly #availability: Availability;
+  readonly #logger: Logger;
   /** True if the database is a Citus cluster; undefined until the first connection. */
   #sharded: boolean | undefined;
-  /** SQL state of the last write that failed because the server is out of space or read-only, until one succeeds. */
-  writeError: string | undefined;
   #clock: { serverTimeMs: number; readAt: number } | undefined;
   readonly #statements = new WeakMap<pg.PoolClient, Statements>();
+  /** False after a pooler that kept named statements at first has lost one. */
+  #mayNameBehindPooler = true;
   readonly #generations = new WeakMap<pg.PoolClient, number>();
+  readonly #inUse = new Set<pg.PoolClient>();
 
   constructor(options: ConnectionsOptions) {
     this.#limits = options.limits;
     this.#isNode = options.isNode ?? false;
     this.#availability = new Availability(options.logger);
+    this.#logger = options.logger;
     this.servers = new Servers(options.url);
     this.pool = new pg.Pool({
       connectionString: this.servers.url,
@@ -62,8 +65,8 @@ export class Connections {
       pipeline: true,
       onConnect: (client) => this.#opened(client as pg.PoolClient),
     });
-    // Without a listener a dropped idle connection ends the process. A pool that is closing expects to lose them: a server
-    // that stops at the same time may end them first.
+    // Without a listener a dropped idle connection ends the process. A pool that is closing expects to lose them: a
+    // server that stops at the same time may end them first.
     this.pool.on('error', (error) => {
       if (!this.pool.ending) this.#lost(error);
     });
@@ -73,7 +76,7 @@ export class Connections {
     return this.#sharded === true;
   }
 
-  /** True after the first connection, which tells what the database is. */
+  /** True after the first connection, which shows whether the database is a cluster. */
   get isKnown(): boolean {
     return this.#sharded !== undefined;
   }
@@ -92,28 +95,35 @@ export class Connections {
   /** Runs `work` with a connection for at most `timeoutMs`. Drops the connection if it can no longer be used. */
   async use<T>(timeoutMs: number, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
     const client = await this.#take();
+    this.#inUse.add(client);
     // A statement that never answers (a black-holed connection) must not keep a pool slot: the
     // socket is destroyed, which rejects the statement and drops the client from the pool.
     let timedOut = false;
     const timer = setTimeout(() => {
       timedOut = true;
-      (client as unknown as { connection: { stream: { destroy(e: Error): void } } }).connection.stream.destroy(
-        new Error(timedOutMessage),
-      );
+      destroy(client);
     }, timeoutMs);
     let broken = false;
     try {
       return await work(client);
     } catch (error) {
+      hideValues(error);
       const isLost = timedOut || isDatabaseLost(error);
       broken = isLost || isStatementGone(error);
       if (isLost) this.#lost(error);
+      if (isStatementGone(error)) this.#statementGone(client, error);
       if (isWriteError(error)) broken = this.#cannotWrite(error) || broken;
       throw error;
     } finally {
       clearTimeout(timer);
+      this.#inUse.delete(client);
       client.release(broken);
     }
+  }
+
+  /** The server does not answer: ends all statements in progress. */
+  destroyUsed(): void {
+    for (const client of this.#inUse) destroy(client);
   }
 
   async #take(): Promise<pg.PoolClient> {
@@ -138,10 +148,20 @@ export class Connections {
 
   /** True if the connection must be dropped, because its server may have become a standby. */
   #cannotWrite(error: unknown): boolean {
-    this.writeError = sqlState(error);
+    this.#availability.writeFailed(error);
     if (!this.servers.isChosen || sqlState(error) !== readOnlyState) return false;
     this.servers.suspect();
     return true;
+  }
+
+  /** Behind a pooler a new connection may lead to the same server process, with the same statements. */
+  #statementGone(client: pg.PoolClient, error: unknown): void {
+    if (this.#statements.get(client)?.direct !== false || !this.#mayNameBehindPooler) return;
+    this.#mayNameBehindPooler = false;
+    this.#logger.warn(
+      { err: error },
+      'the pooler lost a prepared statement; none are used behind it until the restart',
+    );
   }
 
   /** A connection broke, idle or in use. */
@@ -155,11 +175,20 @@ export class Connections {
     client.on('error', () => {});
     // Read before the first await, because the server may change later.
     this.#generations.set(client, this.servers.generation);
-    const { direct, sharded: hasNodes, ...clock } = await openSession(client, this.#limits);
+    const { sharded: hasNodes, ...facts } = await openSession(client, this.#limits, {
+      mayName: this.#mayNameBehindPooler,
+    });
     const sharded = hasNodes && !this.#isNode;
     this.#sharded = sharded;
-    this.#statements.set(client, new Statements(client, { direct, sharded }));
-    this.#clock = clock;
+    this.#statements.set(client, new Statements(client, { ...facts, sharded }));
+    this.#clock = facts;
     this.#availability.connected();
   }
+}
+
+/** Destroys the socket, which rejects the statements in progress. */
+function destroy(client: pg.PoolClient): void {
+  (client as unknown as { connection: { stream: { destroy(e: Error): void } } }).connection.stream.destroy(
+    new Error(timedOutMessage),
+  );
 }

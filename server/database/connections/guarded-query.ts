@@ -1,19 +1,19 @@
-// Sends a statement after the statements that guard it or set its limits, in one transaction and one flight, without BEGIN and COMMIT.
-// The server begins the transaction with the first statement and commits it at the Sync message after the last. If a
-// guard fails, the server refuses the rest.
+// Sends a statement after the statements that guard it or set its limits, in one transaction and one flight, without
+// BEGIN and COMMIT. The server begins the transaction with the first statement and commits it at the Sync message after
+// the last. If a guard fails, the server refuses the rest.
 import pg from 'pg';
 
 /** The protocol methods of the driver's query, which its types omit. */
-interface Wire {
+interface Protocol {
   parse(statement: { name: string; text: string }): void;
   bind(portal: { statement: string; values: unknown[] }): void;
   execute(portal: { portal: string }): void;
 }
 
 interface DriverQuery {
-  prepare(connection: Wire): void;
+  prepare(connection: Protocol): void;
   handleDataRow(message: unknown): void;
-  handleCommandComplete(message: unknown, connection: Wire): void;
+  handleCommandComplete(message: unknown, connection: Protocol): void;
   callback: (error: unknown, result: unknown) => void;
 }
 
@@ -44,7 +44,7 @@ export class GuardedQuery<R extends object> extends BaseQuery {
     return this.#guardsLeft === 0;
   }
 
-  override prepare(connection: Wire): void {
+  override prepare(connection: Protocol): void {
     for (const { name = '', text } of this.#guard) {
       if (name === '') connection.parse({ name, text });
       connection.bind({ statement: name, values: [] });
@@ -57,7 +57,7 @@ export class GuardedQuery<R extends object> extends BaseQuery {
     if (this.hasPassed) super.handleDataRow(message);
   }
 
-  override handleCommandComplete(message: unknown, connection: Wire): void {
+  override handleCommandComplete(message: unknown, connection: Protocol): void {
     if (this.hasPassed) super.handleCommandComplete(message, connection);
     else this.#guardsLeft -= 1;
   }

@@ -1,8 +1,9 @@
 // The prepared statements of one connection, so that frequent texts are parsed once. Their number is bounded, because
-// every tenant has its own texts. Only direct connections have them, because a pooler in transaction mode may send each
-// statement to another server process.
+// every tenant has its own texts. Behind a pooler in transaction mode there are none, unless the pooler keeps them: it
+// may send each statement to another server process.
 import type pg from 'pg';
 import { GuardedQuery, type GuardStatement } from './guarded-query.ts';
+import { closeStatement } from './statement-names.ts';
 
 // Each takes about 100 kB in the server process.
 const maxNamed = 50;
@@ -11,25 +12,23 @@ const usesBeforeNaming = 3;
 
 /**
  * How a statement is kept on its connection. `prepared`: it is parsed once. `keepPlan`: it is also planned once, which
- * pays off for statements that find their rows by a key. Within a transaction `keepPlan` is the same as `prepared`.
+ * pays off for statements that find their rows by a key. Within a transaction both are the same: it decides for all of
+ * its statements whether their plans are kept.
  */
 export type Reuse = 'prepared' | 'keepPlan';
 
-/** A kept plan must be good for a table of any size; a plan made for a small table would scan a large one. */
-export function keepPlans(during: 'session' | 'transaction'): string {
-  return setConfig({ plan_cache_mode: 'force_generic_plan', enable_seqscan: 'off', enable_bitmapscan: 'off' }, during);
-}
-
+// A kept plan must be good for a table of any size; a plan made for a small table would scan a large one.
+const keptPlans = { plan_cache_mode: 'force_generic_plan', enable_seqscan: 'off', enable_bitmapscan: 'off' };
+const keepPlansQuery = setConfig(keptPlans);
 /** The facts of the session; see session-limits.ts. */
-const planAnewQuery = setConfig(
-  { plan_cache_mode: 'force_custom_plan', enable_seqscan: 'on', enable_bitmapscan: 'on' },
-  'session',
-);
+const planAnewQuery = setConfig({
+  plan_cache_mode: 'force_custom_plan',
+  enable_seqscan: 'on',
+  enable_bitmapscan: 'on',
+});
 
-function setConfig(settings: Record<string, string>, during: 'session' | 'transaction'): string {
-  const calls = Object.entries(settings).map(
-    ([name, value]) => `set_config('${name}', '${value}', ${during === 'transaction'})`,
-  );
+function setConfig(settings: Record<string, string>): string {
+  const calls = Object.entries(settings).map(([name, value]) => `set_config('${name}', '${value}', false)`);
   return `select ${calls.join(', ')}`;
 }
 
@@ -43,22 +42,32 @@ export class Statements {
   readonly #client: pg.PoolClient;
   readonly #names = new Map<string, string>();
   readonly #seen = new Map<string, number>();
-  /** True if the server process stays the same and keeps the names. */
+  /** True if the server process stays the same, and with it what is set in its session. */
   readonly direct: boolean;
+  /** True if names are kept: by the server process, or by the pooler. */
+  readonly keepsNames: boolean;
   /** Citus needs the values to choose the node. */
   readonly mayKeepPlans: boolean;
   #count = 0;
   #keepsPlans = false;
 
-  constructor(client: pg.PoolClient, { direct, sharded }: { direct: boolean; sharded: boolean }) {
+  constructor(client: pg.PoolClient, facts: { direct: boolean; keepsNames: boolean; sharded: boolean }) {
     this.#client = client;
-    this.direct = direct;
-    this.mayKeepPlans = direct && !sharded;
+    this.direct = facts.direct;
+    this.keepsNames = facts.direct || facts.keepsNames;
+    this.mayKeepPlans = this.keepsNames && !facts.sharded;
   }
 
   /** Sends the statement at once, prepared if it is frequent. */
   query<R extends object>(text: string, values: unknown[], reuse: Reuse | undefined): Promise<pg.QueryResult<R>> {
-    return this.#client.query<R>(this.#configOf(text, values, reuse));
+    const config = this.#configOf(text, values, reuse);
+    return this.#named(config, this.#client.query<R>(config));
+  }
+
+  /** Sends a statement of a transaction. */
+  queryWithin<R extends object>(text: string, values: unknown[], reuse: Reuse | undefined): Promise<pg.QueryResult<R>> {
+    const config = namedIf(reuse && this.#nameOf(text), text, values);
+    return this.#named(config, this.#client.query<R>(config));
   }
 
   /** Sends the statement after the guard, in one transaction with it. */
@@ -74,19 +83,38 @@ export class Statements {
       config,
     );
     this.#client.query(query as unknown as pg.Submittable);
+    this.#named(config, query.result).catch(() => {});
     return query;
   }
 
   /** A frequent statement without values. Postgres keeps its plan in any case. */
   queryFixed(text: string): Promise<unknown> {
-    return this.#client.query(namedIf(this.direct ? this.#nameOf(text) : undefined, text, []));
+    const config = namedIf(this.#nameOf(text), text, []);
+    return this.#named(config, this.#client.query(config));
+  }
+
+  /** Behind a pooler, what is set in the transaction of a statement, because nothing may be set for a session. */
+  planSettings(reuse: Reuse | undefined): Record<string, string> {
+    if (this.direct || !this.keepsNames || reuse === undefined) return {};
+    return reuse === 'keepPlan' && this.mayKeepPlans ? keptPlans : { plan_cache_mode: 'force_custom_plan' };
   }
 
   #guardStatement(text: string): GuardStatement {
-    const name = this.direct ? this.#nameOf(text) : undefined;
+    const name = this.#nameOf(text);
     // Sending the statement prepares it; its answer is ignored here.
-    if (name !== undefined && !this.#isSent(name)) this.#client.query({ name, text }).catch(() => {});
+    if (name !== undefined && !this.#isSent(name)) {
+      this.#named({ name, text }, this.#client.query({ name, text })).catch(() => {});
+    }
     return { name, text };
+  }
+
+  /** A pooler does not accept a name again if the server did not parse its statement: the text gets another name. */
+  #named<T>({ name, text }: pg.QueryConfig, answer: Promise<T>): Promise<T> {
+    if (this.direct || name === undefined) return answer;
+    return answer.catch((error: unknown) => {
+      if (!this.#isSent(name) && this.#names.get(text) === name) this.#names.delete(text);
+      throw error;
+    });
   }
 
   /** The server knows the name, or will before the next message, unless it refused the statement. */
@@ -100,17 +128,17 @@ export class Statements {
   }
 
   #configOf(text: string, values: unknown[], reuse: Reuse | undefined): pg.QueryConfig {
-    const name = this.direct && reuse !== undefined ? this.#nameOf(text) : undefined;
-    this.#planFor(name, reuse);
+    const name = reuse === undefined ? undefined : this.#nameOf(text);
+    if (name !== undefined && reuse === 'keepPlan') this.keepPlans();
+    else this.planAnew();
     return namedIf(name, text, values);
   }
 
-  #planFor(name: string | undefined, reuse: Reuse | undefined): void {
-    if (name === undefined || reuse !== 'keepPlan' || !this.mayKeepPlans) this.planAnew();
-    else if (!this.#keepsPlans) {
-      this.#keepsPlans = true;
-      this.#set(keepPlans('session'));
-    }
+  /** The following statements are planned once, for any values. */
+  keepPlans(): void {
+    if (!this.direct || !this.mayKeepPlans || this.#keepsPlans) return;
+    this.#keepsPlans = true;
+    this.#set(keepPlansQuery);
   }
 
   /** The following statements are planned for their values. */
@@ -126,6 +154,7 @@ export class Statements {
   }
 
   #nameOf(text: string): string | undefined {
+    if (!this.keepsNames) return undefined;
     const known = this.#names.get(text);
     if (known !== undefined) {
       // The least recently used comes first.
@@ -154,11 +183,9 @@ export class Statements {
     const [text, name] = this.#names.entries().next().value as [string, string];
     this.#names.delete(text);
     const { parsedStatements } = this.#driverConnection;
-    // If the server refused the statement, it does not know the name, and DEALLOCATE would fail.
-    if (parsedStatements[name] === undefined) return;
     delete parsedStatements[name];
     // Sent before the statement that replaces it.
-    this.#client.query(`deallocate ${name}`).catch(() => {});
+    closeStatement(this.#client, name);
   }
 }
 

@@ -2,6 +2,7 @@
 // pooler in transaction mode, settings may last for a transaction only, so each BEGIN sends the limits.
 import type pg from 'pg';
 import { bindParameters } from '../sql.ts';
+import { keepsNames } from './statement-names.ts';
 
 export interface SessionLimits {
   /** A statement that takes longer is canceled. */
@@ -15,6 +16,8 @@ export interface SessionLimits {
 export interface SessionFacts {
   /** The answering server process is the connected one: there is no pooler. */
   direct: boolean;
+  /** Named statements can be used: directly, or behind a pooler that keeps them. */
+  keepsNames: boolean;
   /** The database is a Citus cluster, with each tenant's tables on one of its nodes. */
   sharded: boolean;
   /** The database's clock at `readAt`, in milliseconds since 1970. */
@@ -49,8 +52,15 @@ const openStatement = `
               then set_config('tcp_user_timeout', :tcpUserTimeoutMs, false) end
     from (select pg_backend_pid() as pid) as p`;
 
-/** Sets the limits of a direct connection and reads the facts of its session, in one statement. */
-export async function openSession(client: pg.ClientBase, limits: SessionLimits): Promise<SessionFacts> {
+/**
+ * Sets the limits of a direct connection and reads the facts of its session, in one statement. Behind a pooler, another
+ * one finds out whether it keeps names, if the connection has use for them.
+ */
+export async function openSession(
+  client: pg.ClientBase,
+  limits: SessionLimits,
+  { mayName }: { mayName: boolean },
+): Promise<SessionFacts> {
   const { processID: processId } = client as unknown as { processID: number };
   const settings: Record<string, string> = {
     // Only parsing is saved. A kept plan would still scan a table that was small when the plan was made, and could try
@@ -72,30 +82,46 @@ export async function openSession(client: pg.ClientBase, limits: SessionLimits):
   );
   const answeredAt = performance.now();
   const [row] = rows;
+  const direct = row?.direct === true;
   return {
-    direct: row?.direct === true,
+    direct,
+    keepsNames: direct || (mayName && (await keepsNames(client))),
     sharded: row?.sharded === true,
     serverTimeMs: row?.now_ms ?? Date.now(),
     readAt: (sentAt + answeredAt) / 2,
   };
 }
 
-/** Sets the limits of a transaction and its quoted role, where BEGIN is not sent. Unlike SET, Citus does not forward it. */
-export function settingsQuery({ statementMs, lockMs }: SessionLimits, role?: string): string {
+/**
+ * Sets the limits of a transaction, its quoted role and more settings, where BEGIN is not sent. Unlike SET, Citus does
+ * not forward it.
+ */
+export function settingsQuery(
+  { statementMs, lockMs }: SessionLimits,
+  role?: string,
+  more: Record<string, string> = {},
+): string {
   const settings = [
     ['statement_timeout', statementMs],
     ['lock_timeout', lockMs],
     ...(role === undefined ? [] : [['role', role.replaceAll('"', '')]]),
+    ...Object.entries(more),
   ];
   return `select ${settings.map(([name, value]) => `set_config('${name}', '${value}', true)`).join(', ')}`;
 }
 
-/** A BEGIN with limits in the same message: the simple protocol accepts several statements at once. */
-export function beginWith({ statementMs, lockMs, idleInTransactionMs: idleMs }: Partial<SessionLimits>): string {
+/**
+ * A BEGIN with limits and more settings in the same message: the simple protocol accepts several statements at once.
+ */
+export function beginWith(
+  { statementMs, lockMs, idleInTransactionMs: idleMs }: Partial<SessionLimits>,
+  more: Record<string, string> = {},
+): string {
   const limits = [
     ['statement_timeout', statementMs],
     ['lock_timeout', lockMs],
     ['idle_in_transaction_session_timeout', idleMs],
+    ...Object.entries(more),
   ].flatMap(([name, value]) => (value === undefined ? [] : [`set local ${name} = ${value}`]));
   if (limits.length === 0) return 'begin';
   // Citus must not forward these settings to its nodes; plain Postgres accepts this one as a custom setting.

@@ -103,7 +103,8 @@ async function migrateSchema(db: Database, schema: Schema, directory: string, lo
     return files.map((file) => file.name);
   }
   const applied: string[] = [];
-  for (const file of pendingOf(schema, files, await readJournal(db, schema))) {
+  // Another process may have created the schema meanwhile.
+  for (const file of pendingOf(schema, files, journal ?? (await readJournal(db, schema)))) {
     if (!(await retryLockTimeouts(() => applyOne(db, schema, files, file)))) continue;
     applied.push(file.name);
     logger?.info({ schema: bare(schema), migration: file.name }, 'migration applied');
@@ -113,8 +114,8 @@ async function migrateSchema(db: Database, schema: Schema, directory: string, lo
 
 /**
  * Applies all files to a new schema in one transaction, each as one message (in a cluster each statement): a fifth of
- * the round trips, and a failure leaves nothing behind. Returns false if another process created it while this one waited
- * for the lock.
+ * the round trips, and a failure leaves nothing behind. Returns false if another process created it while this one
+ * waited for the lock.
  */
 async function createWhole(db: Database, schema: Schema, files: Migration[]): Promise<boolean> {
   return db.transaction(async (tx) => {

@@ -2,7 +2,7 @@
 import { quoteSchema, type Schema } from '../identifiers.ts';
 import { bindParameters } from '../sql.ts';
 import { sqlState } from '../sql-errors.ts';
-import { type Shards, toShardNames } from './shard-names.ts';
+import { type Shards, toShardNames, withNodeNumbers } from './shard-names.ts';
 
 export interface Placement {
   schema: Schema;
@@ -60,6 +60,10 @@ export class Placements {
       this.#reading.set(schema, reading);
     }
     return reading;
+  }
+
+  known(schema: Schema): Placement | undefined {
+    return this.#known.get(schema);
   }
 
   /** The tenant has moved, or its tables have changed. */
@@ -135,4 +139,10 @@ const isStatement = /^\s*(?:select|with|insert|update|delete|explain)\b/i;
 export function tenantOf(text: string): Schema | undefined {
   const [, name] = tenantName.exec(text) ?? [];
   return name !== undefined && isStatement.test(text) ? quoteSchema(name) : undefined;
+}
+
+/** The statement as it goes through the coordinator of a cluster. */
+export function forCoordinator(text: string): string {
+  const schema = tenantOf(text);
+  return schema === undefined ? text : withNodeNumbers(text, schema);
 }

@@ -2,7 +2,7 @@
 // `jobs_102008`, and Postgres plans and runs a statement over shards without Citus. Aliases keep the tables' own names
 // for columns.
 import type { Schema } from '../identifiers.ts';
-import { presentEpoch } from '../log-epoch.ts';
+import { firstNumber, fromEpochs, logCte } from '../log-epoch.ts';
 
 /** The shard of each table, by the table's name. */
 export type Shards = ReadonlyMap<string, string>;
@@ -40,8 +40,16 @@ export function toShardNames(text: string, schema: Schema, shards: Shards): stri
   return isKnown ? named : undefined;
 }
 
+/**
+ * The statement with the numbers of the tenant's node, for the coordinator: it evaluates the default of `seq` itself,
+ * and its numbers are lower than those of the events that the node wrote.
+ */
+export function withNodeNumbers(text: string, schema: Schema): string {
+  return withNumbers(text, schema, 'coordinator');
+}
+
 /** Adds the column `seq` and its value to each INSERT into a table with numbered rows. */
-function withNumbers(text: string, schema: Schema): string {
+function withNumbers(text: string, schema: Schema, through?: 'coordinator'): string {
   const insert = new RegExp(`insert\\s+into\\s+${schema}\\."?(\\w+)"?\\s*\\(`, 'gi');
   let result = '';
   let from = 0;
@@ -50,18 +58,30 @@ function withNumbers(text: string, schema: Schema): string {
     const columns = match.index + match[0].length;
     if (!numbered.has(table) || /^[^()]*\bseq\b/i.test(text.slice(columns))) continue;
     const end = endOf(text, columns, 1);
-    const rows = withFirstValue(text.slice(columns, end), nextNumber(schema, table));
-    result += `${text.slice(from, columns)}seq, ${rows}`;
+    const before = text.slice(from, match.index);
+    const log = before.lastIndexOf(logCte);
+    // Citus plans no INSERT with another subquery among its values.
+    if (through === 'coordinator' && log === -1) continue;
+    const first = log === -1 ? `(select ${firstNumber} ${fromEpochs(schema)})` : 'log.first_number';
+    const number = `${first} + (nextval('${schema}.${table}_seq_seq') & 281474976710655)`;
+    const rows = withFirstValue(text.slice(columns, end), number);
+    const sent = through === 'coordinator' ? computedOnNode(rows) : rows;
+    result += `${withFirstNumber(before, log)}${match[0]}seq, ${sent}`;
     from = end;
   }
   return result + text.slice(from);
 }
 
-/**
- * Grows on every node and with every move, because the upper bits have the epoch of the log, as in its transaction ids.
- */
-function nextNumber(schema: Schema, table: string): string {
-  return `(((${presentEpoch(schema)}) + 1)::bigint << 48) + (nextval('${schema}.${table}_seq_seq') & 281474976710655)`;
+/** In a subquery, because the coordinator would compute `nextval` itself. The text begins within the list of columns. */
+function computedOnNode(rows: string): string {
+  const end = rows.indexOf(')') + 1;
+  return `${rows.slice(0, end)} overriding system value select * from (${rows.slice(end)}) as numbered`;
+}
+
+function withFirstNumber(text: string, log: number): string {
+  if (log === -1) return text;
+  const column = log + logCte.length;
+  return `${text.slice(0, column)} ${firstNumber} as first_number,${text.slice(column)}`;
 }
 
 /** The position of the parenthesis that closes the one around the statement, or the end of the text. */

@@ -5,13 +5,16 @@
 import type { Logger } from '../../kernel/logger.ts';
 import { Connections, type ConnectionsOptions } from '../connections/connections.ts';
 import type { Reuse } from '../connections/prepared-statements.ts';
+import type { Schema } from '../identifiers.ts';
 import type { Queryable } from '../sql.ts';
 import { isNodeError } from '../sql-errors.ts';
+import { NodeWatch, serverAnswers, silentNode } from './node-watch.ts';
 import { type Placement, Placements, type Read, TenantMoved, tenantOf } from './placements.ts';
 
 /** A tenant on its node. */
 export interface TenantNode {
   connections: Connections;
+  watch: NodeWatch;
   guard: string[];
   /** Rewrites the statement to shards. Tables of other tenants, and new tables, are left to Citus. */
   rename(text: string): string;
@@ -23,7 +26,7 @@ const maxMoves = 5;
 export class TenantNodes {
   readonly #options: ConnectionsOptions;
   readonly #placements: Placements;
-  readonly #connections = new Map<string, Connections>();
+  readonly #servers = new Map<string, Pick<TenantNode, 'connections' | 'watch'>>();
   readonly #nodes = new WeakMap<Placement, TenantNode>();
 
   /** `read` asks the coordinator. */
@@ -71,8 +74,29 @@ export class TenantNodes {
     }
   }
 
+  /** The node to which the last statement of the tenant went. */
+  nodeOf(schema: Schema): string | undefined {
+    const placement = this.#placements.known(schema);
+    return placement && nameOf(placement);
+  }
+
+  /**
+   * Before a statement goes through the coordinator, which would wait for a node that does not answer. Undefined if all
+   * answer.
+   */
+  refuseIfSilent(text: string): Promise<void> | undefined {
+    for (const { watch } of this.#servers.values()) if (watch.isSilent) return this.#refuseIfSilent(text);
+    return undefined;
+  }
+
+  async #refuseIfSilent(text: string): Promise<void> {
+    const placement = await this.#find(text);
+    if (placement !== undefined && this.#serverOf(placement).watch.isSilent) throw silentNode();
+  }
+
   async close(): Promise<void> {
-    await Promise.all([...this.#connections.values()].map(({ pool }) => pool.end()));
+    const servers = [...this.#servers.values()];
+    await Promise.all(servers.flatMap(({ connections, watch }) => [connections.pool.end(), watch.close()]));
   }
 
   async #find(text: string): Promise<Placement | undefined> {
@@ -94,25 +118,33 @@ export class TenantNodes {
     let node = this.#nodes.get(placement);
     if (node === undefined) {
       const rename = (text: string) => placement.rename(text) ?? text;
-      node = { connections: this.#connectionsTo(placement), guard: placement.guard, rename };
+      node = { ...this.#serverOf(placement), guard: placement.guard, rename };
       this.#nodes.set(placement, node);
     }
     return node;
   }
 
-  #connectionsTo({ host, port }: Placement): Connections {
-    const name = `${host}:${port}`;
-    let connections = this.#connections.get(name);
-    if (connections === undefined) {
+  #serverOf(placement: Placement): Pick<TenantNode, 'connections' | 'watch'> {
+    const { host, port } = placement;
+    const name = nameOf(placement);
+    let server = this.#servers.get(name);
+    if (server === undefined) {
       const url = new URL(this.#options.url);
       url.hostname = host;
       url.port = String(port);
       const logger: Logger = this.#options.logger.child({ node: name });
-      connections = new Connections({ ...this.#options, url: url.href, logger, isNode: true });
-      this.#connections.set(name, connections);
+      const connections = new Connections({ ...this.#options, url: url.href, logger, isNode: true });
+      const answers = () => serverAnswers(url.href);
+      const watch = new NodeWatch({ logger, answers, onSilent: () => connections.destroyUsed() });
+      server = { connections, watch };
+      this.#servers.set(name, server);
     }
-    return connections;
+    return server;
   }
+}
+
+function nameOf({ host, port }: Placement): string {
+  return `${host}:${port}`;
 }
 
 interface DeferredStatement {

@@ -1,8 +1,9 @@
 // Logs whether the database can be reached: one line when it becomes unavailable, one when it is back, and a summary in
-// between. Marks connection errors, so that other code does not log each of them.
+// between; and that writes fail, once in a while. Marks these errors, so that other code does not log each of them.
 import { errorMessage } from '../../kernel/errors.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { Interval, type Service } from '../../kernel/service.ts';
+import { sqlState } from '../sql-errors.ts';
 import type { Servers } from './servers.ts';
 
 const summaryEveryMs = 30_000;
@@ -21,6 +22,8 @@ export class Availability {
   #away: { since: number; failures: number; reportedAt: number } | undefined;
   #lost = 0;
   #lostTimer: NodeJS.Timeout | undefined;
+  #failedWrites = 0;
+  #failedWritesReportedAt = Number.NEGATIVE_INFINITY;
 
   constructor(logger: Logger) {
     this.#logger = logger;
@@ -50,6 +53,20 @@ export class Availability {
     const { failures, since } = this.#away;
     this.#away = undefined;
     this.#logger.info({ failures, awaySeconds: seconds(since) }, 'database can be used again');
+  }
+
+  /** The server answers, but is read-only, out of space, or its disk fails. */
+  writeFailed(error: unknown): void {
+    mark(error);
+    const now = performance.now();
+    this.#failedWrites += 1;
+    if (now - this.#failedWritesReportedAt < summaryEveryMs) return;
+    this.#logger.error(
+      { reason: errorMessage(error), sqlState: sqlState(error), failures: this.#failedWrites },
+      'database cannot write',
+    );
+    this.#failedWrites = 0;
+    this.#failedWritesReportedAt = now;
   }
 
   /** A connection broke, idle or in use. */
@@ -88,7 +105,7 @@ export class ServerMonitor implements Service {
   readonly #options: ServerMonitorOptions;
   readonly #interval: Interval;
   #generation: number;
-  #reported = '';
+  #reported = '[]';
 
   constructor(options: ServerMonitorOptions) {
     this.#options = options;

@@ -221,8 +221,8 @@ export function clientOf(servers: Servers): typeof pg.Client {
     }) as pg.Client['connect'];
 
     async #connectToPicked(): Promise<void> {
-      // The caller adds its listener when the promise has resolved. A server that closes the connection right after it has
-      // accepted it sends both at once, and an error without a listener would end the process.
+      // The caller adds its listener when the promise has resolved. A server that closes the connection right after it
+      // has accepted it sends both at once, and an error without a listener would end the process.
       this.on('error', () => {});
       Object.assign(this, await servers.pick());
       const { stream } = (this as unknown as { connection: { stream: { destroyed: boolean } } }).connection;

@@ -1,10 +1,11 @@
 // Checks whether writes succeed, for readiness: a database that answers may still be a standby, read-only or out of
 // space.
 import { setTimeout as delay } from 'node:timers/promises';
+import { v4 as uuidv4 } from 'uuid';
 import type { Database } from '../database.ts';
 import { controlSchema } from '../identifiers.ts';
-import { runQuery } from '../sql.ts';
-import { sqlState } from '../sql-errors.ts';
+import { statement } from '../sql.ts';
+import { isWriteError, sqlState } from '../sql-errors.ts';
 
 export interface WriteCheckResult {
   ok: boolean;
@@ -20,17 +21,20 @@ const timeoutMs = 2_000;
 const details: Record<string, string> = {
   '25006': 'the database is a standby or read-only',
   '53100': 'the database has no space left',
-  '58030': 'the database cannot write to its disk',
 };
+
+/** 16 kB that do not compress: more than a page, and little to log for a check that may come every second. */
+const insertFiller = statement(`
+  insert into ${controlSchema}.daemons (id, incarnation, host, pid, version)
+  select :id, :incarnation, string_agg(md5(n::text), ''), 0, ''
+    from generate_series(1, 512) as n`);
 
 export class WriteCheck {
   readonly #db: Database;
-  readonly #workerId: string;
   #last: { result: Promise<WriteCheckResult>; at: number } | undefined;
 
-  constructor(db: Database, workerId: string) {
+  constructor(db: Database) {
     this.#db = db;
-    this.#workerId = workerId;
   }
 
   run(): Promise<WriteCheckResult> {
@@ -41,8 +45,7 @@ export class WriteCheck {
   }
 
   async #probe(): Promise<WriteCheckResult> {
-    const write = this.#db.writeError === undefined ? this.#touch() : this.#allocate();
-    const answer = write.then(
+    const answer = this.#insert().then(
       (): WriteCheckResult => ({ ok: true }),
       (error: unknown): WriteCheckResult => failure(error),
     );
@@ -52,26 +55,19 @@ export class WriteCheck {
     return Promise.race([answer, timeout]).finally(() => silence.abort());
   }
 
-  /** Updates an existing row: fails on a standby. */
-  async #touch(): Promise<void> {
-    await runQuery(this.#db, `update ${controlSchema}.daemons set running = running where id = :workerId`, {
-      workerId: this.#workerId,
-    });
-  }
-
-  /** After a failed write, a write that needs new pages must succeed; it is rolled back. */
-  async #allocate(): Promise<void> {
+  /**
+   * Inserts a row that needs new pages, and rolls it back. An update of a small row succeeds on a full disk, because its page
+   * has room.
+   */
+  async #insert(): Promise<void> {
     const rollback = new Error('rolled back');
-    const table = `${controlSchema}.write_check_${process.pid}`;
-    const written = this.#db.transaction(async (tx) => {
-      await tx.query(`create table ${table} (filler text)`);
-      await tx.query(`insert into ${table} select repeat(md5(n::text), 4) from generate_series(1, 1000) as n`);
+    const inserted = this.#db.transaction(async (tx) => {
+      await insertFiller.query(tx, controlSchema, { id: `write-check-${uuidv4()}`, incarnation: uuidv4() });
       throw rollback;
     });
-    await written.catch((error: unknown) => {
+    await inserted.catch((error: unknown) => {
       if (error !== rollback) throw error;
     });
-    this.#db.canWrite();
   }
 }
 
@@ -79,7 +75,10 @@ function failure(error: unknown): WriteCheckResult {
   const state = sqlState(error) ?? '';
   // The schema is not migrated yet, which another check reports.
   if (state === '42P01' || state === '3F000') return { ok: true };
-  return { ok: false, detail: details[state] ?? 'the database cannot be reached' };
+  const detail =
+    details[state] ??
+    (isWriteError(error) ? 'the database cannot write to its disk' : 'the database cannot be reached');
+  return { ok: false, detail };
 }
 
 /** Rejects on a server that does not accept writes. */

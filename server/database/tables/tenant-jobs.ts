@@ -167,19 +167,15 @@ export const jobs = tenantTemplate.table(
     // The claim path of the daemons' own workers, and of remote workers.
     index('jobs_claim_priority_created_at_id')
       .on(t.priority, t.createdAt, t.id)
-      .where(sql`status = 'QUEUED' and lane_head and not remote and not gated`),
+      .where(sql.raw(isClaimable('daemon'))),
     index('jobs_claim_queue_priority_created_at_id')
       .on(t.queue, t.priority, t.createdAt, t.id)
-      .where(sql`status = 'QUEUED' and lane_head and remote and not gated`),
+      .where(sql.raw(isClaimable('remoteWorker'))),
     // The gate of limits: waiting heads by their limits, and jobs in use. Jobs without limits are in neither index.
     index('jobs_gated_limit_keys_priority_created_at_id')
       .on(t.limitKeys, t.priority, t.createdAt, t.id)
-      .where(sql`gated and lane_head and status = 'QUEUED'`),
-    index('jobs_limit_keys_status')
-      .on(t.limitKeys, t.status)
-      .where(
-        sql`limit_keys is not null and not gated and status in ('QUEUED','CLAIMED','PREPARING','LEASE_PENDING','RUNNING')`,
-      ),
+      .where(sql.raw(isAtGate())),
+    index('jobs_limit_keys_status').on(t.limitKeys, t.status).where(sql.raw(isInUse())),
     // Makes two heads of one lane impossible.
     uniqueIndex('jobs_target_id_head').on(t.targetId).where(sql`lane_head and target_id is not null`),
     // Promotion: the next job of the lane.
@@ -188,7 +184,7 @@ export const jobs = tenantTemplate.table(
     // reads only its own.
     index('jobs_run_at_id').on(t.runAt, t.id).where(sql`status in ('PENDING','WAITING')`),
     // Due jobs of one lane, which join it before a new job does.
-    index('jobs_target_id_run_at').on(t.targetId, t.runAt).where(sql`status = 'PENDING' and not lane_head`),
+    index('jobs_target_id_run_at').on(t.targetId, t.runAt).where(sql.raw(isOutOfLine)),
     // Waiting jobs that may expire.
     index('jobs_expires_at').on(t.expiresAt).where(sql`expires_at is not null and status in ('PENDING','QUEUED')`),
     // Idempotent enqueue.
@@ -232,3 +228,25 @@ export const dependencies = tenantTemplate.table(
     index('dependencies_canceling').on(t.jobId).where(sql`state = 'canceling'`),
   ],
 );
+
+// Predicates of partial indexes over jobs, for the definition of the index and for the statements that read it:
+// Postgres uses a partial index only if the statement's condition implies its predicate. `j` is the alias of the table
+// with its dot, if the statement has one.
+
+/** Heads that a worker may claim. */
+export function isClaimable(by: 'daemon' | 'remoteWorker', j = ''): string {
+  return `${j}status = 'QUEUED' and ${j}lane_head and ${by === 'daemon' ? 'not ' : ''}${j}remote and not ${j}gated`;
+}
+
+/** Heads that wait at the gate of limits. */
+export function isAtGate(j = ''): string {
+  return `${j}gated and ${j}lane_head and ${j}status = 'QUEUED'`;
+}
+
+/** Jobs that limits count as running: they run, or were opened and may be claimed. */
+export function isInUse(j = ''): string {
+  return `${j}limit_keys is not null and not ${j}gated and ${j}status in ('QUEUED','CLAIMED','PREPARING','LEASE_PENDING','RUNNING')`;
+}
+
+/** Jobs of a lane that have not joined its line, and will when they are due. */
+export const isOutOfLine = `status = 'PENDING' and not lane_head`;

@@ -1,4 +1,5 @@
-// Writes to the event log, always in the statement or the transaction of the change that the event describes.
+// Writes to the event log, always in the statement or the transaction of the change that the event describes. Every
+// event is inserted by `insertEvents`.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -16,18 +17,27 @@ export interface NewEvent {
   data?: object | undefined;
 }
 
-/** The events of a bulk statement. Every member is an SQL expression over `source`. */
+/** The events of a statement. Every member but `source` is an SQL expression over it. */
 export interface EventSelect {
-  source: string;
+  /** A FROM item, with its joins and conditions. One event is inserted for each of its rows. */
+  source?: string;
   type: string;
   actor: string;
-  from: string;
-  to: string;
-  /** Set if the source has no `attempt` or `lease_id` (a uuid), or a different one. */
+  /** The columns of the source by default: `id`, `target_id`, `attempt` and `lease_id`. */
+  jobId?: string;
+  targetId?: string;
   attempt?: string;
   lease?: string;
+  /** The status of the job before and after the event; null by default. */
+  from?: string;
+  to?: string;
   data?: string;
 }
+
+/** Of events that are not about a job. */
+export const withoutJob = { jobId: 'null::uuid', attempt: 'null::integer', lease: 'null::uuid' } as const;
+/** Of events that leave a RUNNING job RUNNING. */
+export const whileRunning = { from: `'RUNNING'`, to: `'RUNNING'` } as const;
 
 const columns = 'type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data';
 
@@ -36,21 +46,31 @@ const columns = 'type, job_id, target_id, from_status, to_status, attempt, lease
  * before it.
  */
 export function insertEvents(schema: Schema, ...events: EventSelect[]): string {
-  return `${withLog(schema)} insert into ${schema}.events (xid, ${columns})
+  return `${withLog(schema)}
+    insert into ${schema}.events (xid, ${columns})
     ${events.map(selectEvents).join('\n    union all\n    ')}`;
 }
 
 function selectEvents(e: EventSelect): string {
-  return `select log.xid, ${e.type}, id, target_id, ${e.from}, ${e.to}, ${e.attempt ?? 'attempt'}, ${e.lease ?? 'lease_id'}, ${e.actor}, ${e.data ?? 'null::jsonb'}
-      from log cross join ${e.source}`;
+  const { jobId = 'id', targetId = 'target_id', attempt = 'attempt', lease = 'lease_id' } = e;
+  const { from = 'null', to = 'null', data = 'null::jsonb' } = e;
+  return `select log.xid, ${e.type}, ${jobId}, ${targetId}, ${from}, ${to}, ${attempt}, ${lease}, ${e.actor}, ${data}
+      from log ${e.source === undefined ? '' : `cross join ${e.source}`}`;
 }
 
-const insertEvent = statement(`
-  ${withLog(tenant)}
-  insert into ${tenant}.events (xid, ${columns})
-  select log.xid, :type::text, :jobId::uuid, :targetId::text, :fromStatus::text, :toStatus::text,
-         :attempt::integer, :leaseId::uuid, :actor::text, :data::jsonb
-    from log`);
+const insertEvent = statement(
+  insertEvents(tenant, {
+    type: ':type::text',
+    jobId: ':jobId::uuid',
+    targetId: ':targetId::text',
+    attempt: ':attempt::integer',
+    lease: ':leaseId::uuid',
+    from: ':fromStatus::text',
+    to: ':toStatus::text',
+    actor: ':actor::text',
+    data: ':data::jsonb',
+  }),
+);
 
 export async function recordEvent(tx: Queryable, schema: Schema, event: NewEvent): Promise<void> {
   await insertEvent.query(tx, schema, {

@@ -7,7 +7,7 @@
 // written there. `registerEpoch` only makes it permanent.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { epoch, fromEpochs, isCopied } from '../../database/log-epoch.ts';
+import { epoch, fromEpochs, isCopied, logCte } from '../../database/log-epoch.ts';
 import { statement, tenant } from '../../database/sql.ts';
 
 /** The bits below the epoch: enough for 89 years of 100,000 transactions a second. */
@@ -25,11 +25,11 @@ export function epochOf(logXid: string): number {
 
 /**
  * SQL: a WITH clause for an INSERT of events, which takes their `xid` from its row `log`. In a cluster the tenant's
- * node counts the transactions, so the id is read together with a table of the tenant. Only with a separate CTE does
- * the coordinator take all numbers of events in their order.
+ * node counts the transactions, so the id is read together with a table of the tenant. The number of each event is
+ * drawn there too (server/database/nodes/shard-names.ts).
  */
 export function withLog(schema: string): string {
-  return `with log as materialized (select case when ${epoch} = 0 then pg_current_xact_id() else (${shifted('pg_current_xact_id()')})::text::xid8 end as xid
+  return `${logCte} case when ${epoch} = 0 then pg_current_xact_id() else (${shifted('pg_current_xact_id()')})::text::xid8 end as xid
          ${fromEpochs(schema)})`;
 }
 

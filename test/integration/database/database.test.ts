@@ -6,7 +6,7 @@ import { isConnectionError, sqlState } from '../../../server/database/sql-errors
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { eventually } from '../../support/eventually.ts';
 import { citusCluster } from '../../support/postgres/citus.ts';
-import { useDatabase } from '../../support/postgres/database.ts';
+import { directUrl, useDatabase } from '../../support/postgres/database.ts';
 import { startProxy } from '../../support/postgres/proxies/proxy.ts';
 
 const context = useDatabase();
@@ -114,16 +114,19 @@ test('a statement after the COMMIT is refused instead of being its own transacti
 });
 
 // Plans are kept neither behind a pooler nor on a cluster.
-test.skipIf(process.env.TEST_POOLER_URL || citusCluster())('settings of the transaction end with it', async () => {
-  const { db } = await open();
-  const settings = `select current_setting('plan_cache_mode') as plans, current_setting('enable_seqscan') as scans`;
-  const within = await db.pipelinedTransaction((tx) => tx.query(settings));
-  expect(within).toEqual([{ plans: 'force_generic_plan', scans: 'off' }]);
-  expect(await db.query(settings)).toEqual([{ plans: 'force_custom_plan', scans: 'on' }]);
-});
+test.skipIf(process.env.TEST_POOLER_URL || citusCluster())(
+  'settings of the transaction are not those of other statements',
+  async () => {
+    const { db } = await open();
+    const settings = `select current_setting('plan_cache_mode') as plans, current_setting('enable_seqscan') as scans`;
+    const within = await db.pipelinedTransaction((tx) => tx.query(settings));
+    expect(within).toEqual([{ plans: 'force_generic_plan', scans: 'off' }]);
+    expect(await db.query(settings)).toEqual([{ plans: 'force_custom_plan', scans: 'on' }]);
+  },
+);
 
 test('behind a pooler no session state is left', async () => {
-  const { db, table, read } = await open((await startProxy(context.url, { asPooler: true })).url);
+  const { db, table, read } = await open((await startProxy(directUrl(context), { asPooler: true })).url);
   const insert = `insert into ${table} (n) values ($1)`;
   for (let n = 0; n < 5; n++) {
     const [, [row]] = await db.pipelinedTransaction((tx) =>

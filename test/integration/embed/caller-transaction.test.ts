@@ -6,7 +6,8 @@ import { Kysely, PostgresDialect } from 'kysely';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { createLeasehold, type Leasehold } from '../../../server/embed/index.ts';
-import { pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
+import { readHistory } from '../../../server/events/log/read-log.ts';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
 import { queueDueJobs } from '../../../server/jobs/finish/due-jobs.ts';
 import { findJob } from '../../../server/jobs/read/read-jobs.ts';
@@ -63,6 +64,27 @@ test('a job exists after the commit, and runs', async () => {
   );
   expect(events.slice(0, 3).map(({ type }) => type)).toEqual(['job.enqueued', 'job.due', 'job.started']);
   expect(events[0]?.actor).toBe('host');
+});
+
+test('what a transaction changes of an earlier job follows in its history', async () => {
+  const runAt = new Date(Date.now() + 3_600_000);
+  const unique = { key: 'report', conflict: 'replace' } as const;
+  const { id } = await worker.enqueue('acme', noop, { n: 1 }, { unique, runAt });
+  const tx = await begin();
+  const { rows } = await tx.query(
+    `select ${context.schema}.enqueue('noop', '{"n": 2}', unique_key => 'report', unique_conflict => 'replace') as id`,
+  );
+  const replaced = await worker.enqueue('acme', noop, { n: 3 }, { tx, unique });
+  await tx.query('commit');
+  expect([rows[0].id, replaced.id]).toEqual([id, id]);
+  await cancelJob(context.db, context.schema, { jobId: id, actor: 'user:ann' });
+  const history = async () => (await readHistory(context.db, context.schema, { jobId: id, limit: 10 })).events;
+  expect((await history()).map(({ type, actor }) => [type, actor.split(':')[0]])).toEqual([
+    ['job.enqueued', 'host'],
+    ['job.replaced', 'sql'],
+    ['job.replaced', 'host'],
+    ['job.canceled', 'user'],
+  ]);
 });
 
 test('a rollback leaves nothing', async () => {

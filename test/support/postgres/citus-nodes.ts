@@ -1,9 +1,12 @@
 // The nodes of the cluster that the environment names: which one has a tenant, and a node that is killed and started again.
 import { execFileSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
 import pg from 'pg';
 import type { Database } from '../../../server/database/database.ts';
+import type { Tenant } from '../../../server/tenants/tenant.ts';
 import { eventually } from '../eventually.ts';
 import { citusCluster } from './citus.ts';
+import { addTenant } from './database.ts';
 
 export interface CitusNode {
   host: string;
@@ -23,6 +26,15 @@ export async function nodesOf(db: Database, schemaName: string): Promise<[CitusN
   return rows as [CitusNode, ...CitusNode[]];
 }
 
+/** Citus chooses the node: tenants are created until one is on a node that is wanted. */
+export async function addTenantOn(db: Database, isWanted: (port: number) => boolean): Promise<Tenant> {
+  for (;;) {
+    const { tenant } = await addTenant(db);
+    const [node] = await nodesOf(db, tenant.schemaName);
+    if (isWanted(node.port)) return tenant;
+  }
+}
+
 /**
  * A shell command that starts the node in the directory `$DATA`; it may fail until the killed one is gone. Undefined: nodes
  * cannot be killed here.
@@ -33,14 +45,8 @@ export function startCommand(): string | undefined {
 
 /** Kills the postmaster, on this machine. Resolves to a function that starts it again and waits until it answers. */
 export async function killNode(node: CitusNode): Promise<() => Promise<void>> {
-  const url = citusCluster()?.workers.find((worker) => Number(new URL(worker).port || 5432) === node.port);
-  const client = new pg.Client(url);
-  client.on('error', () => {});
-  await client.connect();
-  const { rows } = await client.query<{ file: string }>(`select pg_read_file('postmaster.pid') as file`);
-  const [pid = '', directory = ''] = rows[0]?.file.split('\n') ?? [];
-  process.kill(Number(pid), 'SIGKILL');
-  await client.end().catch(() => {});
+  const { url, pid, directory } = await postmasterOf(node);
+  process.kill(pid, 'SIGKILL');
   return () =>
     eventually(
       async () => {
@@ -55,4 +61,33 @@ export async function killNode(node: CitusNode): Promise<() => Promise<void>> {
       },
       { timeoutMs: 120_000, everyMs: 1_000 },
     );
+}
+
+/**
+ * Stops all processes of the node, on this machine (Linux): it accepts connections and never answers. Returns a function
+ * that continues them.
+ */
+export async function freezeNode(node: CitusNode): Promise<() => void> {
+  const { pid } = await postmasterOf(node);
+  process.kill(pid, 'SIGSTOP');
+  const frozen = [pid, ...readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').map(Number)];
+  const signal = (name: NodeJS.Signals) => {
+    for (const one of frozen) {
+      // A session may have ended meanwhile.
+      if (one > 0 && existsSync(`/proc/${one}`)) process.kill(one, name);
+    }
+  };
+  signal('SIGSTOP');
+  return () => signal('SIGCONT');
+}
+
+async function postmasterOf(node: CitusNode): Promise<{ url: string | undefined; pid: number; directory: string }> {
+  const url = citusCluster()?.workers.find((worker) => Number(new URL(worker).port || 5432) === node.port);
+  const client = new pg.Client(url);
+  client.on('error', () => {});
+  await client.connect();
+  const { rows } = await client.query<{ file: string }>(`select pg_read_file('postmaster.pid') as file`);
+  await client.end();
+  const [pid = '', directory = ''] = rows[0]?.file.split('\n') ?? [];
+  return { url, pid: Number(pid), directory };
 }

@@ -1,6 +1,7 @@
 // Databases on a Citus cluster that the environment names. A database made from a template lacks the extension's
 // metadata, so each is created on every node and joined to a cluster of its own.
 import pg from 'pg';
+import { eventually } from '../eventually.ts';
 import { databaseUrl } from '../provision.ts';
 
 export interface CitusCluster {
@@ -43,7 +44,10 @@ async function locked(url: string, work: () => Promise<void>): Promise<void> {
 }
 
 export async function dropOnAllNodes({ coordinator, workers }: CitusCluster, name: string): Promise<void> {
-  for (const url of [coordinator, ...workers]) await run(url, [`drop database if exists ${name} with (force)`]);
+  // The nodes' own processes connect to each other, and a node refuses the command while one of them has come back.
+  for (const url of [coordinator, ...workers]) {
+    await eventually(() => run(url, [`drop database if exists ${name} with (force)`]), { timeoutMs: 60_000 });
+  }
 }
 
 async function run(url: string, statements: string[]): Promise<void> {

@@ -1,5 +1,5 @@
-// Copies a database like pg_dump and pg_restore, without their programs: the rows of all schemas of Leasehold, and the
-// sequences, on another server. Transaction ids and the oids of tables are not part of a dump.
+// Copies a database like pg_dump and pg_restore, without their programs: the rows of all schemas of Leasehold, their
+// functions and sequences, on another server. Transaction ids and the oids of tables are not part of a dump.
 import type { Database } from '../../../server/database/database.ts';
 import { migrateControl, migrateTenant } from '../../../server/database/migrations/migrate.ts';
 
@@ -31,6 +31,11 @@ async function copySchema(from: Database, to: Database, schema: string): Promise
       [row?.rows],
     );
   }
+  const functions = await from.query<{ definition: string }>(
+    'select pg_get_functiondef(p.oid) as definition from pg_proc p where p.pronamespace = $1::regnamespace',
+    [schema],
+  );
+  for (const { definition } of functions) await to.query(definition);
   const sequences = await from.query<{ name: string; value: string }>(
     `select sequencename as name, last_value::text as value from pg_sequences where schemaname = $1 and last_value is not null`,
     [schema],

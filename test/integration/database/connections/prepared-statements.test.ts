@@ -1,5 +1,5 @@
-// Named statements: what is sent often is parsed once per connection, a bounded number of them, and
-// never where the server process behind the connection may be another one the next time.
+// Named statements: what is sent often is parsed once per connection, a bounded number of them. Where the server process
+// behind the connection may be another one the next time, only a pooler that keeps them gets any.
 import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { Database } from '../../../../server/database/database.ts';
 import { retryConflicts, sqlState } from '../../../../server/database/sql-errors.ts';
@@ -137,7 +137,42 @@ test('a statement is parsed once, and planned for its values', async () => {
   expect(plans).toEqual([{ kept: 0, made: 18 }]);
 });
 
-test('behind a pooler no statement is prepared', async () => {
+/** The texts that its connection is sent from now on. */
+async function recordSent(db: Database): Promise<string[]> {
+  const client = await db.pool.connect();
+  const sent: string[] = [];
+  const query = client.query.bind(client) as (...given: unknown[]) => unknown;
+  client.query = ((...given: [string | { text: string }, ...unknown[]]) => {
+    sent.push(typeof given[0] === 'string' ? given[0] : given[0].text);
+    return query(...given);
+  }) as never;
+  client.release();
+  return sent;
+}
+
+// The coordinator of a cluster keeps no plans.
+test.skipIf(citusCluster())('transactions that keep plans set this once, also after a rollback', async () => {
+  const db = await openOne();
+  const sent = await recordSent(db);
+  const readMode = `select current_setting('plan_cache_mode') as plans, current_setting('enable_seqscan') as scans`;
+  const kept = [{ plans: 'force_generic_plan', scans: 'off' }];
+  for (let n = 0; n < 3; n++) {
+    expect(await db.transaction((tx) => tx.query(readMode), { keepsPlans: true })).toEqual(kept);
+    expect(await db.pipelinedTransaction((tx) => tx.query(readMode))).toEqual(kept);
+    expect(await db.transactionInTwoFlights(async () => (tx) => tx.query(readMode))).toEqual(kept);
+    const failing = db.transaction((tx) => tx.query('select 1/0'), { keepsPlans: true });
+    await expect(failing).rejects.toThrow('division');
+  }
+  const isSetting = (text: string) => text.includes('set_config');
+  expect(sent.filter(isSetting)).toHaveLength(1);
+  // Others are planned anew, in a transaction and alone.
+  const anew = [{ plans: 'force_custom_plan', scans: 'on' }];
+  expect(await db.transaction((tx) => tx.query(readMode))).toEqual(anew);
+  expect(await db.query(readMode)).toEqual(anew);
+  expect(sent.filter(isSetting)).toHaveLength(2);
+});
+
+test('behind a pooler that passes names on, no statement is prepared', async () => {
   const pooled = await openOne((await startProxy(context.url, { asPooler: true })).url);
   await use(pooled, numbered(1), 10);
   expect(await named(pooled)).toEqual([]);
@@ -148,6 +183,68 @@ test('behind a pooler no statement is prepared', async () => {
   await use(direct, numbered(1), 10);
   expect(await named(direct)).toEqual([numbered(1)]);
 });
+
+test('behind a pooler that keeps names, statements are prepared and nothing is set for a session', async () => {
+  const db = await openBehindPooler();
+  expect(await named(db)).toEqual([]);
+  for (let n = 1; n <= 51; n++) await use(db, numbered(n), 3);
+  const names = await db.query<{ name: string }>(
+    `select name from pg_prepared_statements where statement like '%as n /*%'`,
+  );
+  // The first of them was closed for the last.
+  expect(names.map(({ name }) => name).sort()).toEqual(names.map(() => expect.stringMatching(/^POOLER_lh_\d+$/)));
+  expect(names.length).toBeGreaterThan(40);
+  expect(names.length).toBeLessThan(51);
+  await use(db, numbered(51), 5);
+  await db.transaction((tx) => tx.query(numbered(51), [1], 'keepPlan'));
+  const [plans] = await db.query(
+    'select generic_plans::int as kept, custom_plans::int as made from pg_prepared_statements where statement = $1',
+    [numbered(51)],
+  );
+  expect(plans).toEqual({ kept: 0, made: 7 });
+  expect(await db.query('show plan_cache_mode')).toEqual([{ plan_cache_mode: 'auto' }]);
+});
+
+test.skipIf(citusCluster())('behind a pooler that keeps names, plans are kept on request', async () => {
+  const db = await openBehindPooler();
+  for (let n = 0; n < 8; n++) expect(await db.query(numbered(1), [n], 'keepPlan')).toEqual([{ n }]);
+  await use(db, numbered(2), 8);
+  const generic = `select statement, generic_plans::int as kept from pg_prepared_statements
+                    where statement like '%as n /*%' order by statement`;
+  expect(await db.query(generic)).toEqual([
+    { statement: numbered(1), kept: 6 },
+    { statement: numbered(2), kept: 0 },
+  ]);
+  const settings = `select current_setting('plan_cache_mode') as mode, current_setting('enable_seqscan') as scan`;
+  expect(await db.query(settings)).toEqual([{ mode: 'auto', scan: 'on' }]);
+});
+
+test('behind a pooler, a statement that the server did not parse gets another name', async () => {
+  const db = await openBehindPooler();
+  await use(db, numbered(1), 2);
+  const pid = await processOf(db);
+  const failing = db.transaction(async (tx) => {
+    await tx.query('select 1 / 0').catch(() => {});
+    await tx.query(numbered(1), [1], 'prepared');
+  });
+  await expect(failing).rejects.toThrow('division by zero');
+  await use(db, numbered(1), 3);
+  expect(await named(db)).toContain(numbered(1));
+  expect(await processOf(db)).toBe(pid);
+});
+
+test('behind a pooler that loses a statement, none are prepared any more', async () => {
+  const db = await openBehindPooler();
+  await use(db, numbered(1), 3);
+  await db.query('deallocate all');
+  await expect(db.query(numbered(1), [7], 'prepared')).rejects.toThrow('does not exist');
+  await use(db, numbered(1), 5);
+  expect(await named(db)).toEqual([]);
+});
+
+async function openBehindPooler(): Promise<Database> {
+  return openOne((await startProxy(context.url, { asPooler: true, renamesStatements: true })).url);
+}
 
 // The coordinator of a cluster plans for the values; test/citus looks at the nodes.
 test.skipIf(citusCluster())('the plan of a statement is kept on request only', async () => {

@@ -176,7 +176,7 @@ test('a migration that meets a locked table retries instead of blocking other st
   await writeMigrations({ '0000_first': first, '0001_second': second }, directory);
   const holder = new Database({ url: context.url, poolMax: 1, logger });
   // It holds its lock until the migration waits for it, on a busy machine too.
-  const patient = { idleTimeoutMs: 600_000, timeoutMs: 600_000 };
+  const longTimeouts = { idleTimeoutMs: 600_000, timeoutMs: 600_000 };
   const steps = new EventEmitter();
   const locked = once(steps, 'locked');
   const released = once(steps, 'released');
@@ -184,7 +184,7 @@ test('a migration that meets a locked table retries instead of blocking other st
     await tx.query('lock table tenant_locked.things');
     steps.emit('locked');
     await released;
-  }, patient);
+  }, longTimeouts);
   await locked;
   const migrated = migrateTenant(context.db, 'tenant_locked', { directory });
   await eventually(async () => {

@@ -15,9 +15,10 @@ export type Treatment = 'holdRequest' | 'holdAnswer' | 'dropAnswer' | Refusal;
 
 type Refusal = keyof typeof refusals;
 
-/** Answers of a server with a full disk, of a standby, and to one of two conflicting transactions. */
+/** Answers of a server with a full disk, with one that fails, of a standby, and to one of two conflicting transactions. */
 const refusals = {
   diskFull: { code: '53100', message: 'could not extend file: No space left on device' },
+  diskFails: { code: '58030', message: 'could not write to file "base/1/1": Input/output error' },
   readOnly: { code: '25006', message: 'cannot execute this statement in a read-only transaction' },
   serializationFailure: { code: '40001', message: 'could not serialize access due to concurrent update' },
   deadlock: { code: '40P01', message: 'deadlock detected' },
@@ -65,6 +66,7 @@ export class FaultProxy {
     holdAnswer: 0,
     dropAnswer: 0,
     diskFull: 0,
+    diskFails: 0,
     readOnly: 0,
     serializationFailure: 0,
     deadlock: 0,

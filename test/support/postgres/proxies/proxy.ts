@@ -2,6 +2,7 @@
 // greet like a pooler does: with a process id that is not the one of the process that answers.
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { onTestFinished } from 'vitest';
+import { MessageReader, nameOfStatement, renameStatement } from './wire.ts';
 
 export interface Proxy {
   /** The database's URL through the proxy. */
@@ -18,13 +19,15 @@ export interface Proxy {
 export interface ProxyOptions {
   /** Greets with a different process id. */
   asPooler?: boolean;
+  /** Gives named statements names of its own, and refuses a name that the client has used, as PgBouncer from 1.21 on. */
+  renamesStatements?: boolean;
   /** Delivers no notifications, as a pooler in transaction mode. */
   dropsNotifications?: boolean;
 }
 
 export async function startProxy(
   databaseUrl: string,
-  { asPooler = false, dropsNotifications = false }: ProxyOptions = {},
+  { asPooler = false, renamesStatements = false, dropsNotifications = false }: ProxyOptions = {},
 ): Promise<Proxy> {
   const target = new URL(databaseUrl);
   const pairs = new Set<[Socket, Socket]>();
@@ -33,7 +36,8 @@ export async function startProxy(
     const far = connect(Number(target.port || 5432), target.hostname);
     const pair: [Socket, Socket] = [near, far];
     pairs.add(pair);
-    near.on('data', (data) => dark || far.write(data));
+    const rename = renamesStatements ? renameStatements(() => near.destroy()) : (data: Buffer) => data;
+    near.on('data', (data) => dark || far.write(rename(data)));
     const disguise = asPooler ? disguiseProcess() : (data: Buffer) => data;
     const filter = dropsNotifications ? withoutNotifications() : (data: Buffer) => data;
     far.on('data', (data) => dark || near.write(filter(disguise(data))));
@@ -69,6 +73,22 @@ export async function startProxy(
     cut,
     connections: () => pairs.size,
   };
+}
+
+function renameStatements(refuse: () => void): (data: Buffer) => Buffer {
+  const reader = new MessageReader('client');
+  const names = new Set<string>();
+  return (data) =>
+    Buffer.concat(
+      reader.read(data).map((message) => {
+        const name = nameOfStatement(message);
+        if (!name) return message.bytes;
+        if (message.type === 'P' && names.has(name)) refuse();
+        if (message.type === 'C') names.delete(name);
+        else names.add(name);
+        return renameStatement(message, `POOLER_${name}`);
+      }),
+    );
 }
 
 const notification = 'A'.charCodeAt(0);

@@ -76,6 +76,27 @@ function textAt(bytes: Buffer, start: number): { text: string; end: number } {
   return { text: bytes.toString('utf8', start, end), end: end + 1 };
 }
 
+/** The name of the prepared statement that a client's message is about; empty for an unnamed one. */
+export function nameOfStatement(message: WireMessage): string | undefined {
+  const start = startOfName(message);
+  return start === undefined ? undefined : textAt(message.bytes, start).text;
+}
+
+export function renameStatement(message: WireMessage, name: string): Buffer {
+  const start = startOfName(message);
+  if (start === undefined) return message.bytes;
+  const { bytes, type } = message;
+  const before = bytes.subarray(5, start);
+  return frame(type, Buffer.concat([before, Buffer.from(`${name}\0`), bytes.subarray(textAt(bytes, start).end)]));
+}
+
+function startOfName({ type, bytes }: WireMessage): number | undefined {
+  if (type === 'P') return 5;
+  if (type === 'B') return textAt(bytes, 5).end;
+  const isOfStatement = (type === 'D' || type === 'C') && bytes[5] === 'S'.charCodeAt(0);
+  return isOfStatement ? 6 : undefined;
+}
+
 /** An error with the state of the transaction after it: `I` outside of one, `E` in one that has failed. */
 export function errorAnswer(code: string, message: string, state: 'I' | 'E'): Buffer {
   const fields = Buffer.from(`SERROR\0VERROR\0C${code}\0M${message}\0\0`);

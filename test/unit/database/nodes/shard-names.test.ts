@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { quoteSchema } from '../../../../server/database/identifiers.ts';
 import { tenantOf } from '../../../../server/database/nodes/placements.ts';
-import { toShardNames } from '../../../../server/database/nodes/shard-names.ts';
+import { toShardNames, withNodeNumbers } from '../../../../server/database/nodes/shard-names.ts';
+import { insertEvents } from '../../../../server/events/log/record.ts';
 
 const schema = quoteSchema('tenant_acme');
 const shards = new Map([
@@ -45,6 +46,24 @@ describe('names of shards', () => {
     expect(numbers).toHaveLength(2);
     expect(renamed).toContain('(select 1)) from log');
     expect(renamed).toMatch(/\) select 1$/);
+  });
+
+  test('the number is computed from the epoch that the insert reads with its transaction id', () => {
+    const two = ['one', 'two'].map((type) => ({ source: 'c', type: `'${type}'`, actor: ':actor' }));
+    const renamed = rename(`with c as (select 1), recorded as (${insertEvents(schema, ...two)}) select 1`) ?? '';
+    expect(renamed.split('log_epochs')).toHaveLength(2);
+    expect(renamed.split(' as first_number, case when')).toHaveLength(2);
+    expect(renamed.split('select log.first_number + (nextval')).toHaveLength(3);
+    expect(renamed).not.toContain('overriding');
+  });
+
+  test('through the coordinator, events name the number of the node', () => {
+    const text = `with recorded as (${insertEvents(schema, { source: 'c', type: `'one'`, actor: ':actor' })}) select 1`;
+    const sent = withNodeNumbers(text, schema);
+    expect(sent).toMatch(/\(seq, xid, [^)]*\) overriding system value\s+select \* from \(\s+select log\.first_number/);
+    expect(sent).toMatch(/as numbered\) select 1$/);
+    expect(sent).toContain(`nextval('"tenant_acme".events_seq_seq')`);
+    expect(withNodeNumbers('select 1 from "tenant_acme".events', schema)).toBe('select 1 from "tenant_acme".events');
   });
 
   test('events of VALUES get their number in the same way', () => {
