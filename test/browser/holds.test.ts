@@ -1,6 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { AxeBuilder } from '@axe-core/playwright';
 import { expect, it, onTestFinished } from 'vitest';
+import { z } from 'zod';
+import { defineJob } from '../../server/worker/handlers/define-job.ts';
 import { describeInBrowser, openDashboard, useBrowser } from '../support/browser.ts';
 import { eventually } from '../support/eventually.ts';
 
@@ -193,6 +195,69 @@ describeInBrowser('holds', () => {
     }
     await eventually(async () =>
       expect(await api('GET', `/api/jobs/${later.id}`)).toMatchObject({ result: { approved: false, note: 'no' } }),
+    );
+  });
+
+  it('has a control for each kind of field, and the question of a budget on the page of its job', async () => {
+    const schema = z.object({
+      dueDate: z.iso.date(),
+      contact: z.email().optional(),
+      parts: z.array(z.enum(['app', 'site', 'docs'])),
+      urgent: z.boolean(),
+      color: z.enum(['red', 'green']),
+      hosts: z.array(z.string()),
+      note: z.string().nullable(),
+      begin: z.iso.datetime(),
+      shipTo: z.object({ street: z.string() }),
+    });
+    const plan = defineJob({ type: 'plan', run: ({ ask }) => ask({ title: 'When?', schema, actions: ['Plan'] }) });
+    const spend = defineJob({
+      type: 'spend',
+      run: ({ step, addUsage }) => step('pay', () => addUsage({ cents: 120 })),
+    });
+    const { page, api, goTo } = await openDashboard(context, { handlers: [plan, spend] });
+    const planned = await api('POST', '/api/jobs', { type: 'plan' });
+    await goTo(`/jobs/${planned.id}`);
+    const card = page.getByRole('article', { name: 'Question: When?' });
+    await card.getByLabel('Due date').fill('2027-03-04');
+    expect(await card.getByLabel('Contact').getAttribute('type')).toBe('email');
+    await card.getByText('Optional.').first().waitFor();
+    await card.getByLabel('app').check();
+    await card.getByLabel('docs').check();
+    // A circle beside its word, not a text field of the whole width.
+    expect((await card.getByLabel('Yes').boundingBox())?.width).toBeLessThan(24);
+    await card.getByLabel('Yes').check();
+    // Nothing is chosen that the person has not chosen.
+    expect(await card.getByLabel('Color').inputValue()).toBe('');
+    await card.getByLabel('Color').selectOption('green');
+    await card.getByLabel('Hosts (one per line)').fill('a.example\nb.example');
+    // In the zone of the browser.
+    await card.getByLabel('Begin').fill('2027-03-04T05:06');
+    const begin = await page.evaluate(() => new Date('2027-03-04T05:06').toISOString().replace('.000Z', 'Z'));
+    await card.getByLabel('Ship to: Street').fill('A 1');
+    await card.getByRole('button', { name: 'Plan' }).click();
+    const answered = {
+      result: {
+        action: 'Plan',
+        dueDate: '2027-03-04',
+        parts: ['app', 'docs'],
+        urgent: true,
+        color: 'green',
+        hosts: ['a.example', 'b.example'],
+        note: null,
+        begin,
+        shipTo: { street: 'A 1' },
+      },
+    };
+    await eventually(async () => expect(await api('GET', `/api/jobs/${planned.id}`)).toMatchObject(answered));
+
+    const spent = await api('POST', '/api/jobs', { type: 'spend', budget: { cents: 100 } });
+    await goTo(`/jobs/${spent.id}`);
+    const question = page.getByRole('article', { name: /^Question: Budget exceeded/ });
+    await question.getByLabel('New limit in cents').fill('500');
+    await question.getByRole('button', { name: 'Raise the limit and continue' }).click();
+    await eventually(async () =>
+      expect(await api('GET', `/api/jobs/${spent.id}`)).toMatchObject({ status: 'SUCCESS' }),
     );
   });
 });

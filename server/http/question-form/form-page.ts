@@ -1,9 +1,10 @@
 // The hosted form of one question and its related pages: HTML without scripts, in light and dark, also for phones.
 import { createHash } from 'node:crypto';
+import type { FormField } from '../../forms/answer-fields.ts';
+import type { Entered } from '../../forms/entered-answer.ts';
 import { never } from '../../jobs/model/waiting.ts';
 import type { Question } from '../../jobs/questions/question.ts';
 import type { FieldError } from '../../kernel/fields.ts';
-import type { Entered, FormField } from './form-fields.ts';
 
 const style = `
 :root { color-scheme: light dark; --text: #1c2430; --dim: #566172; --page: #f4f6f9; --card: #fff; --line: #aab4c2; --accent: #1f5fbf; --on: #fff; --danger: #b3261e; }
@@ -48,7 +49,7 @@ interface FormPage {
 
 export function formPage({ question, fields, entered, errors }: FormPage): string {
   const { title, context, actions, expiresAt } = question;
-  const unnamed = errors.filter((error) => !fields.some(({ name }) => name === error.field));
+  const unnamed = errors.filter((error) => !fields.some((field) => errorOf(field, [error]) !== undefined));
   const buttons =
     actions.length === 0
       ? html`<button class="primary">Send the answer</button>`
@@ -62,7 +63,7 @@ export function formPage({ question, fields, entered, errors }: FormPage): strin
 ${contextOf(context)}
 ${errors.length > 0 && html`<div class="errors" role="alert"><strong>The answer was not accepted.</strong> ${unnamed.length === 0 ? 'See the marked fields.' : unnamed.map(({ field, message }) => html` ${field} ${message}.`)}</div>`}
 <form method="post" accept-charset="utf-8">
-${fields.map((field, n) => fieldOf(field, n, entered, errors.find((error) => error.field === field.name)?.message))}
+${fields.map((field, n) => fieldOf(field, n, entered, errorOf(field, errors)?.message))}
 <div class="actions">${buttons}</div>
 </form>
 <footer>${expiresAt < never && html`Please answer by <time datetime="${expiresAt}">${utc(expiresAt)}</time>. `}The first answer counts.</footer>`,
@@ -108,6 +109,24 @@ function contextOf(context: unknown): Html | undefined {
   return html`<dl>${rows}</dl>`;
 }
 
+/** The value for a control that shows no zone. */
+function withoutZone(time: string): string {
+  const hasZone = /(Z|[+-]\d\d:?\d\d)$/.test(time) && !Number.isNaN(Date.parse(time));
+  return hasZone ? new Date(time).toISOString().slice(0, 16) : time;
+}
+
+/** The error of the field, or of an entry of its list. */
+function errorOf({ name }: FormField, errors: readonly FieldError[]): FieldError | undefined {
+  return errors.find(({ field }) => field === name || field.startsWith(`${name}[`));
+}
+
+/** How a value is entered, where the control does not show it. */
+const forms: Partial<Record<FormField['kind'], string>> = {
+  json: 'as JSON',
+  lines: 'one per line',
+  dateTime: 'in UTC',
+};
+
 /** Ids use the number of the field, because its name may have any characters. */
 function fieldOf(field: FormField, n: number, entered: Entered | undefined, error: string | undefined): Html {
   const { name, label, hint, kind, required, options } = field;
@@ -121,7 +140,7 @@ function fieldOf(field: FormField, n: number, entered: Entered | undefined, erro
     described &&
     html`<span id="${id}-note">${hint !== undefined && html`<span class="hint">${hint}</span>`}${error !== undefined && html`<span class="error">${error}</span>`}</span>`;
   // What has a default is answered if it is left as it is.
-  const isOptional = !required && kind !== 'checkbox' && field.initial === '';
+  const isOptional = !required && kind !== 'checkbox' && !field.isList && field.initial === '';
   const optional = isOptional && html` <span class="hint">optional</span>`;
   const pick = (type: string, option: string, text: string, place: number) =>
     html`<div class="choice"><input type="${type}" id="${id}-${place}" name="field.${name}" value="${option}"${isChosen(option) && html` checked`}${required && html` required`}> <label for="${id}-${place}">${text}</label></div>`;
@@ -136,21 +155,25 @@ function fieldOf(field: FormField, n: number, entered: Entered | undefined, erro
       return group(options.map((option, place) => pick('checkbox', option, option, place)));
     case 'choice':
       return labelled(
-        html`<select ${common}>${!required && html`<option value=""></option>`}${options.map((option) => html`<option value="${option}"${isChosen(option) && html` selected`}>${option}</option>`)}</select>`,
+        html`<select ${common}>${(!required || (one === '' && options.length > 1)) && html`<option value="">${required ? 'Please choose' : ''}</option>`}${options.map((option) => html`<option value="${option}"${isChosen(option) && html` selected`}>${option}</option>`)}</select>`,
       );
     case 'longText':
+    case 'lines':
     case 'json':
       return labelled(html`<textarea rows="4" ${common}${maxLength()}>\n${one}</textarea>`);
     case 'number':
       return labelled(
         html`<input type="number" step="${field.step}"${field.min !== undefined && html` min="${field.min}"`}${field.max !== undefined && html` max="${field.max}"`} value="${one}" ${common}>`,
       );
+    case 'dateTime':
+      return labelled(html`<input type="datetime-local" value="${withoutZone(one)}" ${common}>`);
     default:
       return labelled(html`<input type="${kind}" value="${one}" ${common}${maxLength()}>`);
   }
 
   function labelled(input: Html): Html {
-    const shown = kind === 'json' ? html`${label} <span class="hint">as JSON</span>` : label;
+    const form = forms[kind];
+    const shown = form === undefined ? label : html`${label} <span class="hint">${form}</span>`;
     return html`<div class="field"><label for="${id}">${shown}${optional}</label>${note}${input}</div>\n`;
   }
 

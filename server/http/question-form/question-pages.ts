@@ -3,6 +3,8 @@
 import express, { type Request, type Response, Router } from 'express';
 import { rateLimit } from 'express-rate-limit';
 import type { Database } from '../../database/database.ts';
+import { formFields } from '../../forms/answer-fields.ts';
+import { answerOf, type Entered } from '../../forms/entered-answer.ts';
 import { answerQuestion, requireQuestion } from '../../jobs/questions/answer.ts';
 import type { Question } from '../../jobs/questions/question.ts';
 import {
@@ -17,7 +19,6 @@ import type { FieldError } from '../../kernel/fields.ts';
 import { findJsonViolation } from '../../kernel/json/json-violations.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { answerOf, type Entered, formFields } from './form-fields.ts';
 import { formPage, formPolicy, messagePage, utc } from './form-page.ts';
 
 export interface QuestionPageDependencies {
@@ -117,18 +118,25 @@ function gone(text: string): Page {
   return { status: 410, body: messagePage('This link is no longer valid', text) };
 }
 
-function closedPage({ status, closedAt }: Question, state: LinkState): Page | undefined {
+function closedPage({ status, closedAt, ...question }: Question, state: LinkState): Page | undefined {
   const at = closedAt === null ? '' : ` on ${utc(closedAt)}`;
-  if (status === 'answered') return gone(`The question was answered${at}. Nothing is left to do.`);
+  if (state === 'revoked') return gone('It was withdrawn by the person or program that issued it.');
+  if (status === 'answered') return gone(`The question was answered${byWhom(question)}${at}. Nothing is left to do.`);
   if (status === 'expired') return gone(`The time to answer was over${at}.`);
   if (status === 'canceled') return gone(`The question is no longer asked${at === '' ? '' : `, since${at.slice(3)}`}.`);
-  if (state === 'revoked') return gone('It was withdrawn by the person or program that issued it.');
   if (state === 'expired') return gone('Its time is over. Ask for a new link.');
   return state === 'used' ? gone('It was used already.') : undefined;
 }
 
+/** The first answer, for a person who comes too late: the chosen button and the person. Keys and links are not named. */
+function byWhom({ action, actions, answeredBy }: Pick<Question, 'action' | 'actions' | 'answeredBy'>): string {
+  const label = actions.find(({ name }) => name === action)?.label ?? action;
+  const person = answeredBy === null || /^(key|link):/.test(answeredBy) ? '' : ` by ${answeredBy}`;
+  return `${label === null ? '' : ` with “${label}”`}${person}`;
+}
+
 function showForm(question: Question, entered?: Entered, errors: readonly FieldError[] = []): Page {
-  const fields = formFields(question.schema, question.actions);
+  const fields = formFields(question);
   return { status: errors.length > 0 ? 400 : 200, body: formPage({ question, fields, entered, errors }) };
 }
 
@@ -137,7 +145,7 @@ async function submit(
   { tenant, db, link, question }: OpenedLink,
   { entered, action }: { entered: Entered; action: string | undefined },
 ): Promise<Page> {
-  const answer = answerOf(formFields(question.schema, question.actions), entered);
+  const answer = answerOf(formFields(question), entered);
   const violation = findJsonViolation(answer);
   if (violation !== undefined) return showForm(question, entered, [violation]);
   try {

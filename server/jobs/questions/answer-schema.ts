@@ -17,6 +17,9 @@ const maxComparisons = 8000;
 /** Keywords that clients of the API may not use: a pattern could run for long, a reference for ever. */
 const refusedKeywords = new Set(['pattern', 'patternProperties', '$ref', '$dynamicRef', '$defs', 'definitions']);
 
+/** Formats that are checked without a pattern. */
+const checkedFormats = new Set(['email', 'date', 'ipv4', 'ipv6', 'duration']);
+
 /** Converts the zod schema of a handler. Throws if JSON Schema cannot express it. */
 export function toAnswerSchema(schema: z.ZodType): AnswerSchema {
   const {
@@ -27,7 +30,8 @@ export function toAnswerSchema(schema: z.ZodType): AnswerSchema {
     io: 'input',
     // The format says the same, in words that people know.
     override: ({ jsonSchema }) => {
-      if (jsonSchema.format === 'email') delete jsonSchema.pattern;
+      const { format } = jsonSchema;
+      if (format !== undefined && checkedFormats.has(format)) delete jsonSchema.pattern;
     },
   }) as Record<string, unknown>;
   return made.additionalProperties === undefined ? { ...made, additionalProperties: false } : made;
@@ -144,6 +148,8 @@ function answerError(issue: Issue): string | undefined {
       return issue.input === undefined ? 'is required' : `must be one of: ${issue.values.map(String).join(', ')}`;
     case 'invalid_format':
       return formats[issue.format];
+    case 'invalid_union':
+      return issue.input === undefined ? 'is required' : 'has a value that does not fit';
     case 'not_multiple_of':
       return `must be a multiple of ${issue.divisor}`;
     default:
@@ -164,6 +170,7 @@ const formats: Partial<Record<string, string>> = {
   date: 'must be a date, such as 2026-01-31',
   datetime: 'must be a time, such as 2026-01-31T12:00:00Z',
   url: 'must be an address, such as https://example.com',
+  uuid: 'must be a UUID',
   regex: 'does not have the expected form',
 };
 

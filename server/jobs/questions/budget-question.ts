@@ -15,8 +15,8 @@ import type { AnswerSchema, GivenAnswer, QuestionAction } from './question-reque
 export const budgetStep = '';
 
 const actions = [
-  { name: 'Raise', label: 'Raise and resume', style: 'primary' },
-  { name: 'Resume', label: 'Resume as it is' },
+  { name: 'Raise', label: 'Raise the limit and continue', style: 'primary' },
+  { name: 'Resume', label: 'Continue as it is' },
   { name: 'Cancel', label: 'Cancel the job', style: 'danger' },
 ] as const satisfies QuestionAction[];
 type Action = (typeof actions)[number]['name'];

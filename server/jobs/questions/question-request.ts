@@ -49,7 +49,9 @@ export const questionRequest = z.strictObject({
   assignees: people.default([]).describe('Who should answer. Anybody with the scope `control`, or a link, may.'),
   timeout_seconds: seconds.optional().describe('How long to wait; by default `QUESTION_TIMEOUT_SECONDS`.'),
   on_timeout: z
-    .union([z.literal('fail'), z.strictObject({ answer: fields.default({}), action: z.string().max(60).optional() })])
+    .union([z.literal('fail'), z.strictObject({ answer: fields.default({}), action: z.string().max(60).optional() })], {
+      error: "must be 'fail', or an object with answer, action or both",
+    })
     .default('fail')
     .describe('When nobody answers in time: fail with QUESTION_EXPIRED, or continue with this answer.'),
   reminders: z

@@ -1,5 +1,5 @@
-// A browser in the POSIX locale (LANG=C) has a language such as `en-US@posix`, which Intl refuses with an exception. Code
-// that formats in the browser's language gets one that Intl accepts.
+// A browser in the POSIX locale (LANG=C) has a language such as `en-US@posix`, which Intl refuses with an exception.
+// Code that formats in the browser's language gets one that Intl accepts.
 
 const { navigator } = globalThis as { navigator?: { readonly language: string } };
 if (navigator !== undefined) ensureValidLanguage(navigator);

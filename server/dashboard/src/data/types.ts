@@ -1,5 +1,5 @@
 // The answers of the API that the page reads.
-import type { Waiting } from './jobs/waiting.ts';
+import type { Waiting } from './jobs/descriptions.ts';
 
 export type Status =
   | 'PENDING'

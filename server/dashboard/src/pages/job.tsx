@@ -40,7 +40,7 @@ export function JobPage({ id }: { id: string }) {
       </nav>
       <JobHeader job={data} onChange={refresh} />
       {job.error && <ErrorNote error={job.error} retry={job.refresh} />}
-      {data.phases.some((phase) => phase.kind === 'question') && <JobQuestions job={data} onDone={refresh} />}
+      {mayHaveQuestions(data) && <JobQuestions job={data} onDone={refresh} />}
       <div class="stack">
         <section class="card" aria-label="Timeline">
           <h2>Timeline</h2>
@@ -81,6 +81,11 @@ export function JobPage({ id }: { id: string }) {
       </div>
     </>
   );
+}
+
+/** A budget that stops a job asks, too. */
+function mayHaveQuestions({ phases, hold }: Job): boolean {
+  return hold?.kind === 'budget' || phases.some((phase) => phase.kind === 'question');
 }
 
 function JobQuestions({ job, onDone }: { job: Job; onDone: () => void }) {

@@ -1,4 +1,5 @@
-// Signing in: with an API key, or by the one-time link that a first start prints. The key is sent once and kept nowhere.
+// Signing in: with an API key, or by the one-time link that a first start prints. The key is sent once and kept
+// nowhere.
 import { useEffect, useState } from 'preact/hooks';
 import { useTitle } from '../data/jobs/holds.ts';
 import { navigate } from '../data/router.ts';

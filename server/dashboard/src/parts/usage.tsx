@@ -1,7 +1,7 @@
 // Budgets with what was used of them today, and what jobs used in the last 30 days.
 import { api } from '../data/api.ts';
+import { sumUsage, type UsageRow } from '../data/limits-and-usage.ts';
 import { useQuery } from '../data/query.ts';
-import { sumUsage, type UsageRow } from '../data/usage.ts';
 import { Loaded } from './feedback.tsx';
 import { number } from './time.tsx';
 

@@ -188,6 +188,26 @@ test('revoked, expired, canceled and unknown links have pages with the reason', 
   expect((await call('DELETE', `/api/questions/${id}/links/nothing`)).status).toBe(404);
 });
 
+test('who comes second sees the first answer, but not through a link that was withdrawn', async () => {
+  const { id } = await ask('buttons');
+  const [first, second, withdrawn] = [await link(id, { recipient: 'ann' }), await link(id), await link(id)];
+  await call('DELETE', `/api/questions/${id}/links/${withdrawn.id}`);
+  const answers = await Promise.all([
+    browse(first.url, { action: 'reject' }),
+    browse(first.url, { action: 'approve' }),
+    browse(first.url, { action: 'escalate' }),
+  ]);
+  expect(answers.map(({ status }) => status).toSorted()).toEqual([200, 410, 410]);
+  const { body } = await call('GET', `/api/questions/${id}`);
+  const { label } = body.actions.find(({ name }: { name: string }) => name === body.action);
+  for (const { text } of [...answers.filter(({ status }) => status === 410), await browse(second.url)]) {
+    expect(text).toContain(`The question was answered with “${label}” by ann on `);
+  }
+  const page = await browse(withdrawn.url);
+  expect(page.text).toContain('It was withdrawn');
+  expect(page.text).not.toContain('ann');
+});
+
 test('a link is no longer valid when the time of its question is over', async () => {
   const { job, id } = await ask('buttons');
   const { url } = await link(id, { expires_in_seconds: 86_400 });

@@ -81,6 +81,15 @@ const handlers = [
         sleepFor('1d').then(() => 'slept'),
       ]),
   }),
+  defineJob({
+    type: 'asks-and-listens',
+    run: ({ ask, waitForEvent, sleepFor }) =>
+      Promise.all([
+        ask({ title: 'Both?', actions: ['Yes'] }),
+        waitForEvent('both.paid', { match: { invoice: 7 } }),
+        sleepFor('9d'),
+      ]),
+  }),
 ];
 const running = useDaemon(context, { handlers });
 let key = '';
@@ -429,4 +438,42 @@ test('a schema of a remote worker may not have patterns or references', () => {
   expect(refused({ type: 'object', properties: { a: { $ref: '#' } } })).toThrow('$ref');
   expect(refused({ type: 'string' })).toThrow('schema.type');
   expect(refused({ type: 'object', properties: { pattern: { type: 'string' } } })).not.toThrow();
+});
+
+test('`why` of a held job says what it still waits for, and that of the job behind offers to answer', async () => {
+  const { job, question } = await ask('asks-and-listens', { target_id: 'both' });
+  const behind = (await call('POST', '/api/jobs', { type: 'approval', payload: {}, target_id: 'both' })).body;
+  const why = async (id: string) => (await call('GET', `/api/jobs/${id}/why`)).body.reasons;
+  const answer = { action: 'answer', method: 'POST', path: `/api/questions/${question.id}/answer` };
+  const [ahead] = await why(behind.id);
+  expect(ahead).toMatchObject({ code: 'BEHIND_JOB', job_id: job.id });
+  expect(ahead.release.actions.map(({ action }: { action: string }) => action)).toContain('cancel');
+
+  await call('POST', `/api/jobs/${job.id}/pause`, { reason: 'lunch' });
+  const reasons = await why(job.id);
+  expect(reasons).toMatchObject([
+    { code: 'HELD' },
+    {
+      code: 'WAITING',
+      detail: expect.stringMatching(/^After its resume the job waits for a person to answer "Both\?".*stands still/),
+      release: { actions: [answer] },
+    },
+    {
+      code: 'WAITING',
+      detail: expect.stringContaining('for the event "both.paid" with {"invoice":7} without a time limit'),
+      release: { at: null, actions: [{ action: 'send', path: '/api/events/both.paid' }] },
+    },
+    { code: 'WAITING', detail: expect.stringContaining('the job sleeps in "sleep#1" until'), release: { actions: [] } },
+  ]);
+  expect((await call('POST', answer.path, { action: 'Yes' })).status).toBe(200);
+  expect((await why(job.id)).map(({ code }: { code: string }) => code)).toEqual(['HELD', 'WAITING', 'WAITING']);
+  await call('POST', `/api/jobs/${job.id}/cancel`, {});
+
+  const asked = await ask('approval', { target_id: 'alone' });
+  const next = (await call('POST', '/api/jobs', { type: 'approval', payload: {}, target_id: 'alone' })).body;
+  const [first] = await why(next.id);
+  expect(first.release).toMatchObject({
+    detail: expect.stringContaining('A person answers its question.'),
+    actions: [{ action: 'answer', path: `/api/questions/${asked.question.id}/answer` }, { action: 'cancel' }],
+  });
 });

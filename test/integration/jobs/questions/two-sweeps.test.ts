@@ -3,6 +3,8 @@ import { expect, test } from 'vitest';
 import type { Database, Queryable } from '../../../../server/database/database.ts';
 import { queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
+import { answerQuestion } from '../../../../server/jobs/questions/answer.ts';
+import { expireQuestions } from '../../../../server/jobs/questions/due-questions.ts';
 import { addJob, claim, finish, reread } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 import { askQuestion, plainCall } from '../../../support/questions.ts';
@@ -75,4 +77,17 @@ test('a job that another sweep has reminded is not woken by the next reminder', 
   ]);
   expect(question).toEqual({ reminders: 2 });
   expect(await reread(context, job)).toMatchObject({ status: 'WAITING', attempt: 1 });
+});
+
+test('the end of its time changes no question that was answered', async () => {
+  const { db, schema } = context;
+  await addJob(context);
+  const [job] = (await claim(context)).jobs;
+  const state = await askQuestion(context, job as Job, { on_timeout: { answer: { go: false } } });
+  const { questionId: id } = state as { questionId: string };
+  await answerQuestion(db, schema, { questionId: id, answer: {}, actor: 'user:ann' });
+  await db.query(`update ${schema}.questions set expires_at = now() where id = $1`, [id]);
+  expect(await expireQuestions(db, schema, [(job as Job).id], 'sweep')).toEqual([]);
+  const [question] = await db.query(`select status, answer from ${schema}.questions where id = $1`, [id]);
+  expect(question).toEqual({ status: 'answered', answer: {} });
 });

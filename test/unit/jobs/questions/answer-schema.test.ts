@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { formFields } from '../../../../server/http/question-form/form-fields.ts';
+import { formFields } from '../../../../server/forms/answer-fields.ts';
 import { checkAnswer, checkQuestion, toAnswerSchema } from '../../../../server/jobs/questions/answer-schema.ts';
 import { runHandler } from '../../../../server/testing/index.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
@@ -14,7 +14,7 @@ test('fields with the names of object members may be left out, given, and set by
   expect(checkAnswer({ schema, actions: [] }, { answer: { note: 'a' } }).answer).toEqual({ note: 'a' });
   const answer = { constructor: 'b', note: 'a' };
   expect(checkAnswer({ schema, actions: [] }, { answer }).answer).toEqual(answer);
-  const names = formFields(schema, [approve]).map(({ name }) => name);
+  const names = formFields({ schema, actions: [approve] }).map(({ name }) => name);
   expect(names).toEqual(['constructor', 'toString']);
 });
 

@@ -1,7 +1,7 @@
 // Cost units: the capacity, the used units and the requested units.
 import { api } from '../../data/api.ts';
 import { useTitle } from '../../data/jobs/holds.ts';
-import { type Limit, limitEntry } from '../../data/jobs/limits.ts';
+import { type Limit, limitEntry } from '../../data/limits-and-usage.ts';
 import { useQuery } from '../../data/query.ts';
 import { hrefOf } from '../../data/router.ts';
 import { Empty, Loaded } from '../../parts/feedback.tsx';

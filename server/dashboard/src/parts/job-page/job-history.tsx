@@ -1,6 +1,6 @@
 // The history of a job with authors and reasons, and the error of every attempt with its stack.
 import { useState } from 'preact/hooks';
-import { describeEvent } from '../../data/jobs/event-words.ts';
+import { describeEvent } from '../../data/jobs/descriptions.ts';
 import type { Job, JobError, LiveEvent } from '../../data/types.ts';
 import { clock, exact, Sentence, span } from '../time.tsx';
 

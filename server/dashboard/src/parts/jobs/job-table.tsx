@@ -2,7 +2,7 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { enc } from '../../data/api.ts';
-import { describeWaiting } from '../../data/jobs/waiting.ts';
+import { describeWaiting } from '../../data/jobs/descriptions.ts';
 import { hrefOf, navigate } from '../../data/router.ts';
 import { may } from '../../data/session.ts';
 import type { JobSummary } from '../../data/types.ts';

@@ -2,7 +2,7 @@
 import { useState } from 'preact/hooks';
 import { actionable, pauseTarget, report, resumeTarget } from '../../data/actions.ts';
 import { ApiError, enc } from '../../data/api.ts';
-import { describeWaiting } from '../../data/jobs/waiting.ts';
+import { describeWaiting } from '../../data/jobs/descriptions.ts';
 import { hrefOf } from '../../data/router.ts';
 import { may } from '../../data/session.ts';
 import type { HeadJob, Lane, LaneJob } from '../../data/types.ts';

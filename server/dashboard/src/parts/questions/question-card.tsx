@@ -1,15 +1,10 @@
 // One question: its text, assignee and end; its form while it is open, its answer afterwards.
+import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
+import { type FormField, formFields } from '../../../../forms/answer-fields.ts';
 import { author, setAuthor } from '../../data/actions.ts';
 import { ApiError, enc } from '../../data/api.ts';
-import {
-  answerQuestion,
-  describeRefusal,
-  fieldsOf,
-  type Question,
-  type QuestionField,
-  readAnswer,
-} from '../../data/questions.ts';
+import { answerQuestion, describeRefusal, type Question, readAnswer, toLocal } from '../../data/questions.ts';
 import { hrefOf } from '../../data/router.ts';
 import { may } from '../../data/session.ts';
 import { Field } from '../dialog.tsx';
@@ -71,7 +66,7 @@ function Answer({
 function QuestionForm({ question, onDone }: { question: Question; onDone: () => void }) {
   const [error, setError] = useState<string>();
   const [busy, setBusy] = useState(false);
-  const fields = fieldsOf(question);
+  const fields = formFields(question);
   if (!may('control')) return <p class="muted">Your key may not answer questions.</p>;
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
@@ -126,64 +121,102 @@ function QuestionForm({ question, onDone }: { question: Question; onDone: () => 
   );
 }
 
-function FieldControl({ field }: { field: QuestionField }) {
-  const { name, label, hint, control, required, property } = field;
+/** How a value is entered, where the control does not show it. */
+const forms: Partial<Record<FormField['kind'], string>> = { json: 'JSON', lines: 'one per line' };
+
+function FieldControl({ field }: { field: FormField }) {
+  const { name, label, kind, required, options, initial } = field;
   const input = { name: `field.${name}`, required };
-  const initial = property.default === undefined ? '' : String(property.default);
+  const first = typeof initial === 'string' ? initial : '';
+  const isOptional = !required && kind !== 'checkbox' && kind !== 'choices' && !field.isList && first === '';
+  const hint = isOptional ? (field.hint === undefined ? 'Optional.' : `${field.hint} (optional)`) : field.hint;
   const more = { ...(hint && { hint }) };
-  if (control === 'yesNo') {
+  if (kind === 'yesNo') {
     return (
-      <fieldset class="field question-choices">
-        <legend class="field-label">{label}</legend>
+      <Choices label={label} {...more}>
         {['true', 'false'].map((value) => (
           <label key={value}>
             <input type="radio" value={value} {...input} /> {value === 'true' ? 'Yes' : 'No'}
           </label>
         ))}
-        {hint && <span class="field-hint">{hint}</span>}
-      </fieldset>
+      </Choices>
     );
   }
-  if (control === 'check') {
+  if (kind === 'choices') {
+    return (
+      <Choices label={label} {...more}>
+        {options.map((value) => (
+          <label key={value}>
+            <input type="checkbox" name={input.name} value={value} defaultChecked={initial.includes(value)} /> {value}
+          </label>
+        ))}
+      </Choices>
+    );
+  }
+  if (kind === 'checkbox') {
     return (
       <label class="field question-check">
         <span>
-          <input type="checkbox" name={input.name} value="true" checked={property.default === true} /> {label}
+          <input type="checkbox" name={input.name} value="true" defaultChecked={first === 'true'} /> {label}
         </span>
         {hint && <span class="field-hint">{hint}</span>}
       </label>
     );
   }
-  if (control === 'choice') {
-    return (
-      <Field label={label} {...more}>
+  const form = forms[kind];
+  return (
+    <Field label={form === undefined ? label : `${label} (${form})`} {...more}>
+      <FieldInput field={field} initial={first} input={input} />
+    </Field>
+  );
+}
+
+function Choices({ label, hint, children }: { label: string; hint?: string; children: ComponentChildren }) {
+  return (
+    <fieldset class="field question-choices">
+      <legend class="field-label">{label}</legend>
+      {children}
+      {hint && <span class="field-hint">{hint}</span>}
+    </fieldset>
+  );
+}
+
+interface InputProps {
+  field: FormField;
+  initial: string;
+  input: { name: string; required: boolean };
+}
+
+function FieldInput({ field: { kind, required, options, min, max, step, maxLength }, initial, input }: InputProps) {
+  switch (kind) {
+    case 'choice':
+      return (
         <select {...input}>
-          {!required && <option value="" />}
-          {(property.enum as string[]).map((value) => (
+          {(!required || (initial === '' && options.length > 1)) && (
+            <option value="">{required ? 'Please choose' : ''}</option>
+          )}
+          {options.map((value) => (
             <option key={value} value={value} selected={value === initial}>
               {value}
             </option>
           ))}
         </select>
-      </Field>
-    );
+      );
+    case 'longText':
+    case 'lines':
+    case 'json':
+      return <textarea rows={3} maxLength={maxLength} defaultValue={initial} {...input} />;
+    case 'number':
+      return <input type="number" step={step} min={min} max={max} defaultValue={initial} {...input} />;
+    case 'dateTime':
+      return <input type="datetime-local" defaultValue={toLocal(initial)} {...input} />;
+    case 'date':
+      return <input type="date" defaultValue={initial} {...input} />;
+    case 'email':
+      return <input type="email" maxLength={maxLength} defaultValue={initial} {...input} />;
+    case 'url':
+      return <input type="url" maxLength={maxLength} defaultValue={initial} {...input} />;
+    default:
+      return <input maxLength={maxLength} defaultValue={initial} {...input} />;
   }
-  return (
-    <Field label={control === 'json' ? `${label} (JSON)` : label} {...more}>
-      {control === 'number' ? (
-        <input
-          type="number"
-          step={property.type === 'integer' ? 1 : 'any'}
-          min={property.minimum as number}
-          max={property.maximum as number}
-          defaultValue={initial}
-          {...input}
-        />
-      ) : control === 'line' ? (
-        <input maxLength={property.maxLength as number} defaultValue={initial} {...input} />
-      ) : (
-        <textarea rows={3} defaultValue={initial} {...input} />
-      )}
-    </Field>
-  );
 }

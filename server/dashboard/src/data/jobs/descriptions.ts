@@ -1,4 +1,5 @@
-// Describes the wait of a WAITING job in one line. Times are ISO text, which the page formats.
+// One line of text for the wait of a WAITING job, and for an event of a history. Times are ISO text, which the page
+// formats.
 
 export interface Waiting {
   kind: 'sleep' | 'event' | 'question' | 'children' | 'after' | 'turn';
@@ -38,4 +39,19 @@ function ending(name: string, at: string | undefined): string {
 
 function count(jobs: number): string {
   return jobs.toLocaleString('en-US');
+}
+
+/** `job.step_completed` of `charge` → `Step completed: charge`. */
+export function describeEvent({ type, data }: { type: string; data: Record<string, unknown> | null }): string {
+  const words = type.replace(/^job\./, '').replaceAll(/[._]/g, ' ');
+  const text = words.charAt(0).toUpperCase() + words.slice(1);
+  const about = subjectOf(type, data ?? {});
+  return about === undefined ? text : `${text}: ${about}`;
+}
+
+function subjectOf(type: string, data: Record<string, unknown>): string | undefined {
+  if (type === 'job.waiting') return describeWaiting(data as unknown as Waiting);
+  const { title } = (data.question ?? {}) as { title?: unknown };
+  const subject = data.phase ?? data.event ?? data.step ?? title;
+  return typeof subject === 'string' ? subject : undefined;
 }

@@ -1,4 +1,5 @@
-// What jobs used, summed up from the rows of the API: by unit, today and in all days, and by the types that used most.
+// Limits from the API with the text for each counted value, and the sums of what jobs used: by unit, today and in all
+// days, and by the types that used most.
 
 export interface UsageRow {
   day: string;
@@ -40,4 +41,35 @@ export function sumUsage(rows: readonly UsageRow[], now: Date): UnitUsage[] {
 
 function sum(rows: readonly UsageRow[]): number {
   return rows.reduce((total, { used }) => total + used, 0);
+}
+
+interface LimitKey {
+  value: string;
+  waiting: number;
+  running: number;
+  tokens: number | null;
+  next_at: string | null;
+}
+
+export interface Limit {
+  name: string;
+  type: string | null;
+  queue: string | null;
+  key: string | null;
+  rate: number | null;
+  per: string | null;
+  concurrency: number | null;
+  waiting: number;
+  running: number;
+  keys: LimitKey[];
+}
+
+/** Without a key the counts are those of the limit itself, which the card shows already; only tokens are new. */
+export function limitEntry({ key }: Limit, { value, waiting, running, tokens }: LimitKey) {
+  if (key === null) return tokens === null ? undefined : { name: 'tokens', text: count(tokens) };
+  return { name: value === '' ? `no ${key}` : value, text: `${count(waiting)} waiting, ${count(running)} running` };
+}
+
+function count(number: number): string {
+  return number.toLocaleString('en-US');
 }
