@@ -1,5 +1,5 @@
 // What a worker must do to be certified. Each check is alone on its stage; none depends on another.
-import { patienceMs, type Settings, type Stage, wait } from './stage.ts';
+import { maxWaitMs, type Settings, type Stage, wait } from './stage.ts';
 
 export interface Check {
   name: string;
@@ -134,8 +134,8 @@ async function drains(stage: Stage): Promise<void> {
   const claims = () => stage.proxy.find(/\/jobs\/claim$/).filter((e) => e.at > requestedAt + underWayMs);
   await stage.until(
     () => stage.exit !== undefined || claims().length > 0,
-    patienceMs,
-    `the worker did not exit within ${patienceMs} ms of SIGTERM`,
+    maxWaitMs,
+    `the worker did not exit within ${maxWaitMs} ms of SIGTERM`,
   );
   if (claims().length > 0) throw stage.failed('the worker claimed after SIGTERM');
   if (stage.exit?.code !== 0) throw stage.failed('a drained worker must exit with 0');
@@ -167,7 +167,7 @@ async function keepsToCapacity(stage: Stage): Promise<void> {
     stage.effects.traces.find((trace) => trace.at < (grantOf(stage, trace.jobId)?.at ?? Infinity));
   await stage.until(
     async () => withoutLease() !== undefined || (await finished()),
-    patienceMs,
+    maxWaitMs,
     'not all jobs were done in the end',
   );
   if (withoutLease()) throw stage.failed('the worker worked without a granted lease');
@@ -182,13 +182,13 @@ async function survivesRestart(stage: Stage): Promise<void> {
   await stage.proxy.cut();
   await wait(2000);
   await stage.proxy.open();
-  await stage.ended(running, ['DONE'], patienceMs, 'the job that ran during the restart was not finished');
+  await stage.ended(running, ['DONE'], maxWaitMs, 'the job that ran during the restart was not finished');
   if ((await stage.read(running)).attempts !== 1) throw stage.failed('the job had to be started again');
   await stage.proxy.cut();
   await wait(1000);
   await stage.proxy.open();
   const next = await stage.submit(0.2);
-  await stage.ended(next, ['DONE'], patienceMs, 'the worker took no job after the restart');
+  await stage.ended(next, ['DONE'], maxWaitMs, 'the worker took no job after the restart');
 }
 
 function grantOf(stage: Stage, jobId: string) {

@@ -2,7 +2,7 @@
 // so that the result tells a stored step from one that was made again.
 import { type Check, leaseWrites } from './checks.ts';
 import type { Exchange } from './proxy.ts';
-import { patienceMs, type Stage } from './stage.ts';
+import { maxWaitMs, type Stage } from './stage.ts';
 
 const steps = ['step-1', 'step-2', 'step-3'];
 // Too long to be slept through under the lease.
@@ -53,7 +53,7 @@ async function continuesAfterCrash(stage: Stage): Promise<void> {
   const jobId = await stage.submitSteps(steps.length, sleepSeconds);
   await stage.until(
     () => lost !== undefined || stage.exit !== undefined,
-    patienceMs,
+    maxWaitMs,
     'no durable step step-2 was stored',
   );
   if (lost === undefined) throw stage.failed('no durable step step-2 was stored');
@@ -82,7 +82,7 @@ async function stopsAfterRefusal(stage: Stage): Promise<void> {
 }
 
 function finishes(stage: Stage, jobId: string): Promise<void> {
-  return stage.ended(jobId, ['DONE', 'FAILED', 'TIMEOUT'], patienceMs, 'the job with durable steps did not end');
+  return stage.ended(jobId, ['DONE', 'FAILED', 'TIMEOUT'], maxWaitMs, 'the job with durable steps did not end');
 }
 
 function stores(exchange: Exchange, step: string): boolean {

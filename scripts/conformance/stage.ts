@@ -28,7 +28,7 @@ interface JobView {
 }
 
 // Generous: what is slow to start is not wrong.
-export const patienceMs = 60_000;
+export const maxWaitMs = 60_000;
 
 /** Between two checks of what this process knows, and between two reads from the server. */
 const checkEveryMs = 25;
@@ -147,7 +147,7 @@ export class Stage {
 
   /** Until the worker leaves its first trace of the job. */
   async working(jobId: string): Promise<void> {
-    await this.until(() => this.effects.of(jobId).length > 0, patienceMs, `the worker did not start job ${jobId}`);
+    await this.until(() => this.effects.of(jobId).length > 0, maxWaitMs, `the worker did not start job ${jobId}`);
   }
 
   async ended(jobId: string, states: readonly string[], ms: number, otherwise: string): Promise<void> {
@@ -179,9 +179,9 @@ export class Stage {
   }
 
   failed(message: string): CheckFailed {
-    const said = this.#stderr.trim().split('\n').slice(-3).join(' | ');
+    const lastLines = this.#stderr.trim().split('\n').slice(-3).join(' | ');
     const exit = this.#exit ? `; the worker exited with ${this.#exit.code}` : '';
-    return new CheckFailed(`${message}${exit}${said ? ` (its last words: ${said})` : ''}`);
+    return new CheckFailed(`${message}${exit}${lastLines ? ` (its last lines: ${lastLines})` : ''}`);
   }
 
   #startWorker(): void {

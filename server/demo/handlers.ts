@@ -143,8 +143,8 @@ async function spread(context: Pick<JobContext, 'sleep' | 'progress'>, seconds: 
 }
 
 /**
- * A sample of an HTTP call: the signal aborts the request, a busy server is retried, and the fence is sent as a header so
- * that the receiver can refuse a stale caller.
+ * A sample of an HTTP call: the signal aborts the request, a busy server is retried, and the fence is sent as a header
+ * so that the receiver can refuse a stale caller.
  */
 const httpCall = defineJob({
   type: 'demo.http',
@@ -199,8 +199,8 @@ class TooManyBytes extends Error {
 }
 
 /**
- * Reads a response to its end without keeping it: an endless or very large one must take neither the daemon's memory nor
- * the handler's time.
+ * Reads a response to its end without keeping it: an endless or very large one must take neither the daemon's memory
+ * nor the handler's time.
  * @internal Exported for its test.
  */
 export async function countBytes(body: AsyncIterable<Uint8Array> | null, maxBytes: number): Promise<number> {

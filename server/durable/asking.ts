@@ -11,9 +11,11 @@ import {
   type QuestionInput,
   questionRequest,
 } from '../jobs/questions/question-request.ts';
-import { errorMessage } from '../kernel/errors.ts';
-import { parseFields } from '../kernel/fields.ts';
-import type { AskOptions } from './ask-options.ts';
+import { parseDuration } from '../kernel/clock.ts';
+import { errorMessage, Problem } from '../kernel/errors.ts';
+import { type FieldError, invalidFields, parseFields } from '../kernel/fields.ts';
+import type { AskOptions, EscalateTo } from './ask-options.ts';
+import { refuseUnknownOptions, secondsOf, timeoutSecondsOf } from './call-options.ts';
 import { type DurableCalls, rebuild } from './durable-calls.ts';
 import { Fatal } from './handler-errors.ts';
 
@@ -62,31 +64,90 @@ function refused({ name }: StepCall, error: unknown): Fatal {
   return new Fatal(message, { code: 'ANSWER_REFUSED' satisfies JobErrorCode });
 }
 
-/** Throws a problem that names the field if the options are not valid. */
+const askOptions: readonly (keyof AskOptions)[] = [
+  'title',
+  'context',
+  'schema',
+  'actions',
+  'assignees',
+  'timeout',
+  'timeoutSeconds',
+  'onTimeout',
+  'reminders',
+  'escalateTo',
+  'name',
+];
+
+/** Throws an error that names the option if the options are not valid. */
 function toAsking(options: AskOptions): Asking {
-  const { schema } = options;
-  const input: QuestionInput = {
+  refuseUnknownOptions('ask', options, askOptions);
+  const { schema, actions, reminders, escalateTo } = options;
+  if (schema !== undefined && !('_zod' in Object(schema))) {
+    throw new TypeError('schema of ask must be a zod object: z.object({ approve: z.boolean() }), with z of leasehold');
+  }
+  const input: Unchecked<QuestionInput> = {
     title: options.title,
     context: options.context,
-    ...(schema !== undefined && { schema: toAnswerSchema(schema) }),
-    actions: (options.actions ?? []).map((action) => (typeof action === 'string' ? { name: action } : { ...action })),
-    assignees: [...(options.assignees ?? [])],
-    timeout_seconds: options.timeoutSeconds,
+    ...(schema !== undefined && { schema: answerSchemaOf(schema) }),
+    actions: mapList(actions, (action) => (typeof action === 'string' ? { name: action } : action)),
+    assignees: options.assignees,
+    timeout_seconds: timeoutSecondsOf(options),
     on_timeout: options.onTimeout,
-    reminders: [...(options.reminders ?? [])],
-    escalate_to: options.escalateTo && {
-      assignees: [...options.escalateTo.assignees],
-      after_seconds: options.escalateTo.afterSeconds,
-    },
+    reminders: mapList(reminders, (after) => (typeof after === 'string' ? parseDuration(after) / 1000 : after)),
+    escalate_to: typeof escalateTo === 'object' ? toEscalation(escalateTo) : escalateTo,
   };
   // A JSON copy without undefined values, which a thread can send.
   const copy: unknown = JSON.parse(JSON.stringify(input));
   return {
     name: options.name,
-    question: checkQuestion(parseFields(questionRequest, copy, 'ask'), { trusted: true }),
+    question: withNamesOfOptions(() => checkQuestion(parseFields(questionRequest, copy), { trusted: true })),
     parse: ({ answer, action }) => {
       const value = schema === undefined ? answer : schema.parse(Object.assign(Object.create(null), answer));
       return action === undefined ? value : { ...(value as object), action };
     },
   };
+}
+
+/** Values of any type, which the schema of the question refuses by name. */
+type Unchecked<T> = { [K in keyof T]: unknown };
+
+function mapList<T>(list: readonly T[] | undefined, map: (item: T) => unknown): unknown {
+  return Array.isArray(list) ? list.map(map) : list;
+}
+
+function toEscalation(escalateTo: EscalateTo): unknown {
+  const { assignees, after, afterSeconds } = escalateTo;
+  refuseUnknownOptions('escalateTo of ask', escalateTo, ['assignees', 'after', 'afterSeconds']);
+  return { assignees, after_seconds: secondsOf(['after', after], ['afterSeconds', afterSeconds]) };
+}
+
+function answerSchemaOf(schema: NonNullable<AskOptions['schema']>): Record<string, unknown> {
+  try {
+    return toAnswerSchema(schema);
+  } catch (error) {
+    throw new TypeError(`schema of ask has a field that no form can show: ${errorMessage(error)}`);
+  }
+}
+
+const namesOfOptions: Record<string, string> = {
+  timeout_seconds: 'timeout',
+  on_timeout: 'onTimeout',
+  escalate_to: 'escalateTo',
+  after_seconds: 'after',
+};
+
+/** A problem names the fields as the handler wrote them: `ask.escalateTo.after`. */
+function withNamesOfOptions<T>(check: () => T): T {
+  try {
+    return check();
+  } catch (error) {
+    if (!(error instanceof Problem) || error.code !== 'INVALID_FIELD') throw error;
+    const errors = error.extra.errors as FieldError[];
+    throw invalidFields(
+      errors.map(({ field, message }) => ({
+        field: `ask.${field.replaceAll(/[a-z]+_[a-z]+/g, (name) => namesOfOptions[name] ?? name)}`,
+        message,
+      })),
+    );
+  }
 }

@@ -5,6 +5,7 @@ import type { StepEnd } from '../jobs/attempt/save-steps.ts';
 import type { StepCall, StoredStep, WaitEnd } from '../jobs/attempt/steps.ts';
 import type { JobError, PhaseKind } from '../jobs/model/job-values.ts';
 import type { Waiting } from '../jobs/model/waiting.ts';
+import { timeoutSecondsOf } from './call-options.ts';
 import type { StepContext, StepOptions } from './durable-context.ts';
 import { dispositionOf, Fatal, Recoverable } from './handler-errors.ts';
 import { toJobError } from './job-error.ts';
@@ -91,7 +92,7 @@ export class DurableCalls {
           name: call.name,
           run: (signal) => run({ signal }),
           retry: options.retry,
-          timeoutSeconds: options.timeoutSeconds,
+          timeoutSeconds: timeoutSecondsOf(options),
           stopping: this.#parts.stopping,
           effects: this.#parts.effects(),
         });

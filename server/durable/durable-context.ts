@@ -4,6 +4,7 @@ import type { Priority } from '../jobs/model/job-values.ts';
 import type { BackoffPolicy } from '../kernel/backoff.ts';
 import type { Duration } from '../kernel/clock.ts';
 import type { AnswerOf, AskOptions, NoFields } from './ask-options.ts';
+import type { CallTimeout } from './call-options.ts';
 
 export interface RetryOptions extends Partial<BackoffPolicy> {
   /** The total number of attempts, including the first. */
@@ -74,11 +75,10 @@ export interface ChildOutcome<R = unknown> {
   error?: { code: string; message: string };
 }
 
-export interface StepOptions {
+/** The time limit is that of one try. */
+export interface StepOptions extends CallTimeout {
   /** The number of tries within one attempt of the job. */
   retry?: RetryOptions;
-  /** The time limit of one try. */
-  timeoutSeconds?: number;
   /** Distinguishes calls with the same name: `step('send', fn, { key: i })`. */
   key?: string | number;
 }
@@ -93,11 +93,10 @@ export interface SleepOptions {
   name?: string;
 }
 
-export interface EventWaitOptions<D = unknown> {
+/** Without a time limit the job waits without end. */
+export interface EventWaitOptions<D = unknown> extends CallTimeout {
   /** Only an event whose data contains this value, compared like Postgres' `@>`: `{ invoice: 7 }`. */
   match?: Record<string, unknown> | undefined;
-  /** The longest wait. Without it the job waits without limit. */
-  timeoutSeconds?: number | undefined;
   /** Checks and types the data. Data that it refuses fails the job with INVALID_EVENT. */
   schema?: z.ZodType<D> | undefined;
   /** Identifies this wait among the durable calls of the job; by default `event:invoice.paid#1`. */
@@ -117,11 +116,11 @@ export interface ReceivedEvent<D = unknown> {
 export interface WaitForEvent {
   <D = unknown>(
     name: string,
-    options: EventWaitOptions<D> & { timeoutSeconds: number },
+    options: EventWaitOptions<D> & ({ timeout: Duration } | { timeoutSeconds: number }),
   ): Promise<ReceivedEvent<D> | undefined>;
   <D = unknown>(
     name: string,
-    options?: EventWaitOptions<D> & { timeoutSeconds?: undefined },
+    options?: EventWaitOptions<D> & { timeout?: undefined; timeoutSeconds?: undefined },
   ): Promise<ReceivedEvent<D>>;
 }
 

@@ -3,6 +3,7 @@ import { checkUsage, type Units } from '../jobs/model/job-budget.ts';
 import { type Duration, parseDuration } from '../kernel/clock.ts';
 import type { AskOptions } from './ask-options.ts';
 import { askPerson } from './asking.ts';
+import { refuseUnknownOptions, timeoutSecondsOf } from './call-options.ts';
 import { DurableCalls, type RunParts } from './durable-calls.ts';
 import type {
   ChildJob,
@@ -13,6 +14,7 @@ import type {
   EventWaitOptions,
   FanOutOptions,
   ReceivedEvent,
+  RetryOptions,
   SleepOptions,
   StepContext,
   StepOptions,
@@ -60,20 +62,29 @@ export class DurableFunctions implements DurableContext {
   }
 
   get step() {
-    return async <T>(name: string, run: (step: StepContext) => T | Promise<T>, options: StepOptions = {}): Promise<T> =>
-      this.#durableCalls.step(name, run, options);
+    return async <T>(
+      name: string,
+      run: (step: StepContext) => T | Promise<T>,
+      options: StepOptions = {},
+    ): Promise<T> => {
+      checkStepOptions(options);
+      return this.#durableCalls.step(name, run, options);
+    };
   }
 
   get sleepFor() {
-    return async (duration: Duration, { name }: SleepOptions = {}): Promise<void> =>
-      this.#durableCalls.sleep({ ms: parseDuration(duration) }, name);
+    return async (duration: Duration, options: SleepOptions = {}): Promise<void> => {
+      refuseUnknownOptions('sleepFor', options, ['name']);
+      await this.#durableCalls.sleep({ ms: parseDuration(duration) }, options.name);
+    };
   }
 
   get sleepUntil() {
-    return async (time: Date | string, { name }: SleepOptions = {}): Promise<void> => {
+    return async (time: Date | string, options: SleepOptions = {}): Promise<void> => {
+      refuseUnknownOptions('sleepUntil', options, ['name']);
       const at = new Date(time);
       if (Number.isNaN(at.getTime())) throw new RangeError('sleepUntil needs a date, or its text in ISO 8601');
-      await this.#durableCalls.sleep({ until: at.toISOString() }, name);
+      await this.#durableCalls.sleep({ until: at.toISOString() }, options.name);
     };
   }
 
@@ -95,6 +106,7 @@ export class DurableFunctions implements DurableContext {
 
   get enqueue() {
     return async (type: string, payload: unknown, options: ChildOptions = {}): Promise<EnqueuedChild> => {
+      refuseUnknownOptions('enqueue', options, childOptions);
       throwIfStopped(this.#parts.stopping.signal);
       await this.#parts.durable?.stopIfRequested();
       const { phase } = this.#parts;
@@ -122,9 +134,45 @@ export class DurableFunctions implements DurableContext {
   get waitForChildren() {
     // biome-ignore lint/suspicious/noExplicitAny: as above.
     return async (options: ChildrenOptions = {}): Promise<any[]> => {
+      refuseUnknownOptions('waitForChildren', options, ['onFailure', 'name']);
       this.#childrenWaits += 1;
       const ids = [...new Set(this.#notAwaited.splice(0))];
       return waitForChildren(this.#durableCalls, options.name ?? `children#${this.#childrenWaits}`, ids, options);
     };
   }
 }
+
+const stepOptions: readonly (keyof StepOptions)[] = ['retry', 'timeout', 'timeoutSeconds', 'key'];
+const retryOptions: readonly (keyof RetryOptions)[] = [
+  'attempts',
+  'on',
+  'kind',
+  'delaySeconds',
+  'maxDelaySeconds',
+  'jitter',
+];
+
+/** Throws for options that the step would ignore or misread. */
+function checkStepOptions(options: StepOptions): void {
+  refuseUnknownOptions('step', options, stepOptions);
+  const seconds = timeoutSecondsOf(options);
+  if (seconds !== undefined && !(seconds > 0)) throw new RangeError('the time limit of a step must be above 0');
+  const { retry } = options;
+  if (retry === undefined) return;
+  refuseUnknownOptions('retry of a step', retry, retryOptions);
+  const { attempts } = retry;
+  if (attempts !== undefined && !(Number.isInteger(attempts) && attempts > 0)) {
+    throw new RangeError('retry.attempts of a step must be a whole number above 0');
+  }
+}
+
+const childOptions: readonly (keyof ChildOptions)[] = [
+  'queue',
+  'targetId',
+  'priority',
+  'runAt',
+  'maxAttempts',
+  'key',
+  'unique',
+  'after',
+];

@@ -5,6 +5,7 @@ import type { ChildEnd, ChildPolicy, ChildrenState } from '../jobs/flows/fenced-
 import type { JobErrorCode } from '../jobs/model/job-errors.ts';
 import { type JobError, withoutTrace } from '../jobs/model/job-values.ts';
 import { foreverMs } from '../jobs/model/waiting.ts';
+import { refuseUnknownOptions } from './call-options.ts';
 import type { DurableCalls } from './durable-calls.ts';
 import type { ChildJob, ChildOutcome, ChildrenOptions, FanOutOptions } from './durable-context.ts';
 import { Fatal } from './handler-errors.ts';
@@ -18,24 +19,39 @@ export async function fanOut<T>(
   name: string,
   items: readonly T[],
   toJob: (item: T, index: number) => ChildJob,
-  { concurrency, onFailure }: FanOutOptions = {},
+  options: FanOutOptions = {},
 ): Promise<unknown[]> {
+  refuseUnknownOptions('fanOut', options, ['concurrency', 'onFailure']);
+  const { concurrency, onFailure } = options;
   if (items.length > maxChildren) throw new RangeError(`fanOut takes at most ${maxChildren} items`);
   if (concurrency !== undefined && !(Number.isInteger(concurrency) && concurrency > 0)) {
     throw new RangeError('concurrency must be a whole number above 0');
   }
+  const policy = policyOf(onFailure);
   return callChildren(calls, name, items.length, onFailure, (call, stored) => ({
     call,
-    onFailure: policyOf(onFailure),
+    onFailure: policy,
     concurrency,
-    ...(stored === undefined && { open: { jobs: items.map((item, n) => withoutKey(toJob(item, n))) } }),
+    ...(stored === undefined && { open: { jobs: items.map((item, n) => checkedChild(toJob(item, n))) } }),
   }));
 }
 
+const childFields: readonly (keyof ChildJob)[] = [
+  'type',
+  'payload',
+  'queue',
+  'targetId',
+  'priority',
+  'runAt',
+  'maxAttempts',
+  'key',
+];
+
 /** The call waits only for its own children, because the job that holds a key may be waiting for this one. */
-function withoutKey(job: ChildJob): ChildJob {
+function checkedChild(job: ChildJob): ChildJob {
   if ('unique' in job) throw new RangeError('a child of fanOut cannot be unique');
   if ('after' in job) throw new RangeError('a child of fanOut cannot run after others');
+  refuseUnknownOptions('a child of fanOut', job, childFields);
   return job;
 }
 
@@ -45,15 +61,24 @@ export async function waitForChildren(
   ids: readonly string[],
   { onFailure }: ChildrenOptions = {},
 ): Promise<unknown[]> {
+  const policy = policyOf(onFailure);
   return callChildren(calls, name, ids.length, onFailure, (call, stored) => ({
     call,
-    onFailure: policyOf(onFailure),
+    onFailure: policy,
     ...(stored === undefined && { open: { ids } }),
   }));
 }
 
 function policyOf(onFailure: ChildrenOptions['onFailure']): ChildPolicy {
-  return onFailure === 'all settled' ? 'continue' : 'stop';
+  switch (onFailure) {
+    case undefined:
+    case 'first':
+      return 'stop';
+    case 'all settled':
+      return 'continue';
+    default:
+      throw new RangeError(`onFailure must be first or all settled, not ${JSON.stringify(onFailure)}`);
+  }
 }
 
 function callChildren(

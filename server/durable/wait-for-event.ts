@@ -6,6 +6,7 @@ import type { StepCall, StoredStep } from '../jobs/attempt/steps.ts';
 import type { JobErrorCode } from '../jobs/model/job-errors.ts';
 import { pathNameField } from '../kernel/fields.ts';
 import { maxSeconds } from '../kernel/limits.ts';
+import { refuseUnknownOptions, timeoutSecondsOf } from './call-options.ts';
 import type { DurableCalls } from './durable-calls.ts';
 import type { EventWaitOptions, ReceivedEvent } from './durable-context.ts';
 import { Fatal } from './handler-errors.ts';
@@ -50,7 +51,10 @@ async function wait(
   return durable.suspend({ kind: 'event', step: call.name, until, event, ...(match !== null && { match }) }, leftMs);
 }
 
-function toWantedEvent(name: string, { match, timeoutSeconds }: EventWaitOptions): WantedEvent {
+function toWantedEvent(name: string, options: EventWaitOptions): WantedEvent {
+  refuseUnknownOptions('waitForEvent', options, ['match', 'timeout', 'timeoutSeconds', 'schema', 'name']);
+  const { match } = options;
+  const timeoutSeconds = timeoutSecondsOf(options);
   const checked = eventName.safeParse(name);
   if (!checked.success) throw new TypeError(`the name of an event ${checked.error.issues[0]?.message}`);
   if (timeoutSeconds !== undefined && !(timeoutSeconds >= 0 && timeoutSeconds <= maxSeconds)) {

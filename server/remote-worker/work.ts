@@ -47,7 +47,10 @@ export interface RemoteJob {
  */
 export interface Work extends Omit<DurableContext, 'ask'> {
   job: RemoteJob;
-  /** The fence: pass it on with outside effects, so that the receiver can refuse the writes of a worker that lost its lease. */
+  /**
+   * The fence: pass it on with outside effects, so that the receiver can refuse the writes of a worker that lost its
+   * lease.
+   */
   leaseId: string;
   /** Aborted with a `Stopped` when the handler must end: throw, for example with `signal.throwIfAborted()`. */
   signal: AbortSignal;

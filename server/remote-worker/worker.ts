@@ -136,8 +136,9 @@ export class LeaseholdWorker {
   }
 
   /**
-   * Sends a heartbeat before the handler begins, if the request for the lease was sent too long ago: a stop may have been
-   * requested since then. `sentAt` is -Infinity if the lease may be that of an earlier request whose answer was lost.
+   * Sends a heartbeat before the handler begins, if the request for the lease was sent too long ago: a stop may have
+   * been requested since then. `sentAt` is -Infinity if the lease may be that of an earlier request whose answer was
+   * lost.
    */
   async #confirm(held: HeldLease, sentAt: number): Promise<void> {
     let readAt = sentAt;

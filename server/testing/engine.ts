@@ -11,7 +11,7 @@ import { startEmbeddedPostgres } from '../embedded-postgres/start.ts';
 import { cancelJob, pauseJob } from '../jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../jobs/actions/resume.ts';
 import { listPhases } from '../jobs/attempt/phases.ts';
-import { toNewJob } from '../jobs/enqueue/job-request.ts';
+import { toNewJob, uniqueRequest } from '../jobs/enqueue/job-request.ts';
 import { queueDueJobs } from '../jobs/finish/due-jobs.ts';
 import { linkJobs } from '../jobs/flows/after-request.ts';
 import type { JobError, Phase, Priority } from '../jobs/model/job-values.ts';
@@ -24,6 +24,7 @@ import { deliverEvents } from '../jobs/received/deliver-events.ts';
 import { receiveEvent, type SentEvent } from '../jobs/received/receive-event.ts';
 import { type Duration, parseDuration } from '../kernel/clock.ts';
 import { loadConfig } from '../kernel/config.ts';
+import { parseFields } from '../kernel/fields.ts';
 import { createLogger } from '../kernel/logger.ts';
 import { createTenant } from '../tenants/create-tenant.ts';
 import type { JobDefinition } from '../worker/handlers/define-job.ts';
@@ -55,7 +56,9 @@ export interface EngineRequest {
   client_request_id?: string;
   author?: string;
   /** Ids or client_request_ids of jobs that must succeed first. */
-  after?: string[];
+  after?: (string | { job: string; on_failure?: 'hold' | 'cancel' | 'continue' })[];
+  /** At most one job of the type holds the key at a time; `enqueue` returns the one that holds it. */
+  unique?: { key: string; until?: 'started' | 'finished' | number; conflict?: 'skip' | 'replace' | 'debounce' };
 }
 
 export interface EngineJob {
@@ -169,9 +172,12 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
     return {
       url: daemon.url,
       key: key.text,
-      async enqueue(type, payload = {}, request = {}) {
+      async enqueue(type, payload = {}, { unique, ...request } = {}) {
         const known = { tenant, jobTypes: handlers, liveDaemons: async () => [] };
-        const newJob = await toNewJob({ type, payload, ...request }, known);
+        const newJob = await toNewJob(
+          { type, payload, ...request, unique: unique && parseFields(uniqueRequest, unique, 'unique') },
+          known,
+        );
         const [refused] = await linkJobs(daemon.db, tenant.schema, [{ job: newJob, after: request.after }]);
         if (refused !== undefined) throw refused;
         const [enqueued] = await daemon.enqueue(tenant, [newJob], 'test');
@@ -211,8 +217,34 @@ async function sendEvent(db: Database, schema: Schema, event: SentEvent): Promis
   while ((await deliverEvents(db, schema, 'test')).more);
 }
 
+// Longer than a suspension takes. A job that also does something else meanwhile stays RUNNING.
+const maxSuspendMs = 2000;
+
+/** Waits until jobs whose calls are stored as open have been suspended: the end of such a wait would not be moved. */
+async function suspensionsWritten(db: Database, schema: Schema): Promise<void> {
+  const deadline = performance.now() + maxSuspendMs;
+  for (;;) {
+    const unwritten = await runQuery(
+      db,
+      `select j.id
+         from ${schema}.jobs j
+        where j.status = 'RUNNING'
+          and exists (select 1
+                        from ${schema}.phases p
+                       where p.job_id = j.id
+                         and p.status = 'running'
+                         and p.waits_until is not null)
+        limit 1`,
+      {},
+    );
+    if (unwritten.length === 0 || performance.now() > deadline) return;
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
 /** Moves the due times of all jobs, and the ends of their waits, closer by this much. */
 async function moveTime(db: Database, schema: Schema, ms: number): Promise<void> {
+  await suspensionsWritten(db, schema);
   const earlier = `:ms::float8 * interval '1 millisecond'`;
   await db.transaction(async (tx) => {
     await runQuery(

@@ -1,5 +1,5 @@
 // The children of a job: enqueued and collected in its tenant's schema, fenced by the lease of the parent.
-import { readLiveDaemons } from '../../daemons/live-daemons.ts';
+import { readLiveDaemons } from '../../daemon-registry/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
 import { runQuery } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';

@@ -200,6 +200,21 @@ describe.skipIf(!hasPython)('the Python worker (needs python3)', () => {
     expect(JSON.stringify(await direct.jobs.events(failures).take(100))).toContain('"ZeroDivisionError"');
   });
 
+  it('takes durations as texts, timedeltas and seconds', async () => {
+    const { direct, post, becomes } = await openWorker();
+    const id = (await post('/scheduler/jobs/submit', { addon_id: 'python', job_type: 'durations' })).job.job_id;
+    await becomes(id, 'WAITING', 'question');
+    const [question] = await direct.questions.list({ jobId: id }).take(1);
+    const seconds = (time: string | null | undefined) =>
+      Math.round((Date.parse(time ?? '') - Date.parse(question?.asked_at ?? '')) / 1000);
+    expect(seconds(question?.expires_at)).toBe(2 * 86_400);
+    expect(question?.remind_at.map(seconds)).toEqual([60, 4 * 3600, 86_400]);
+    expect(seconds(question?.escalate_at)).toBe(36 * 3600);
+    await direct.questions.answer(question?.id ?? '', { action: 'Now' });
+    const { result } = await becomes(id, 'SUCCESS');
+    expect(result).toEqual({ action: 'Now', refused: expect.stringContaining('timout: is not a known field') });
+  });
+
   it('stores a step that has passed the budget, and begins no other', async () => {
     const { direct, effects, post, becomes } = await openWorker();
     await direct.budgets.set('each', { unit: 'cents', limit: 5, per: 'job' });

@@ -112,7 +112,24 @@ def large(work):
     return {"pages": [[page[0], len(page)] for page in kept], "parts": len(parts)}
 
 
-handlers = {"flow": flow, "large": large, "spends": spends, "suspended": suspended, "changed": changed, "missing": missing, "twice": twice, "together": together,
+def durations(work):
+    for wrong in ["3 fortnights", "d", "", -1]:
+        try:
+            work.sleep_for(wrong)
+            raise AssertionError(wrong)
+        except ValueError:
+            pass
+    try:
+        work.ask("Refused?", actions=["Yes"], timout="1d", name="refused")
+    except CallFailed as error:
+        refused = str(error)
+    work.wait_for_event("nobody.sends", timeout="0s")
+    asked = work.ask("When?", actions=["Now"], timeout="2d", reminders=["4h", timedelta(days=1), 60],
+                     escalate_to={"assignees": ["boss"], "after": "1d12h"})
+    return {"action": asked["action"], "refused": refused}
+
+
+handlers = {"flow": flow, "durations": durations, "large": large, "spends": spends, "suspended": suspended, "changed": changed, "missing": missing, "twice": twice, "together": together,
             "failures": failures, "times2": lambda work: work.payload * 2, "divides": lambda work: 1 // work.payload}
 Worker(os.environ["LEASEHOLD_URL"], os.environ["LEASEHOLD_KEY"], "python",
        lambda work: handlers[work.job["job_type"]](work), concurrency=4,

@@ -9,6 +9,7 @@ import datetime
 import json
 import math
 import random
+import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar, Union
@@ -20,10 +21,14 @@ else:  # run as a file
 
 T = TypeVar("T")
 Item = TypeVar("Item")
+# Seconds, a timedelta, or a text such as "90s", "3d" or "1h30m".
+Duration = Union[float, datetime.timedelta, str]
 
 # Shorter waits stay in the process: ending the attempt and claiming again costs about as much.
 MAX_IN_PROCESS_MS = 2000
 MAX_CHILDREN = 10000
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
 
 class Event:
@@ -93,12 +98,9 @@ class Durable:
             with self._counting:
                 self._steps -= 1
 
-    def sleep_for(self, duration: Union[float, datetime.timedelta], *, name: Optional[str] = None) -> None:
-        """In seconds, or a timedelta. A long sleep needs no lease and no worker."""
-        seconds = duration.total_seconds() if isinstance(duration, datetime.timedelta) else float(duration)
-        if not (math.isfinite(seconds) and seconds >= 0):
-            raise ValueError("sleep_for needs a number of seconds from 0")
-        self._sleep({"seconds": seconds}, name)
+    def sleep_for(self, duration: Duration, *, name: Optional[str] = None) -> None:
+        """In seconds, a timedelta, or a text such as "3d". A long sleep needs no lease and no worker."""
+        self._sleep({"seconds": seconds_of(duration)}, name)
 
     def sleep_until(self, moment: Union[datetime.datetime, str], *, name: Optional[str] = None) -> None:
         """A datetime with a zone, or its text in ISO 8601."""
@@ -118,8 +120,9 @@ class Durable:
                 self.sleep(left_ms / 1000)
 
     def wait_for_event(self, event: str, *, match: Optional[Mapping[str, Any]] = None,
-                       timeout: Optional[float] = None, name: Optional[str] = None) -> Optional[Event]:
-        """Waits for an event of POST /api/events/{name}. None: none came within `timeout` seconds."""
+                       timeout: Optional[Duration] = None, name: Optional[str] = None) -> Optional[Event]:
+        """Waits for an event of POST /api/events/{name}. None: none came within `timeout`."""
+        limit = None if timeout is None else seconds_of(timeout)
         with self._calls.call("event", name or self._calls.numbered("event:" + event)) as (place, stored):
             if stored is not None and stored["status"] == "skipped":
                 return None
@@ -130,21 +133,26 @@ class Durable:
                                      % (place["name"], known["name"], event), "STEP_ORDER_CHANGED")
                 return Event(known["id"], known["name"], known["data"], known["receivedAt"])
             answer = self._send("event", without_none(dict(
-                place, event=event, match=match, timeout_seconds=timeout, suspend=False)))
+                place, event=event, match=match, timeout_seconds=limit, suspend=False)))
             if answer["status"] == "over":
                 came = answer["event"]
                 return None if came is None else Event(came["id"], came["name"], came["data"], came["received_at"])
             left_ms = math.inf if answer["left_ms"] is None else answer["left_ms"]
             self._calls.suspend(Wait("event", place["name"], answer["until"], left_ms))
 
-    def ask(self, title: str, *, name: Optional[str] = None, **question: Any) -> Dict[str, Any]:
+    def ask(self, title: str, *, name: Optional[str] = None, timeout: Optional[Duration] = None,
+            **question: Any) -> Dict[str, Any]:
         """Asks a person. Returns the fields of the answer, and `action` if the question has actions.
 
-        The question has the fields of the API: context, schema, actions, assignees, timeout_seconds, on_timeout, reminders,
-        escalate_to. An action may be given by its name only.
+        The question has the fields of the API: context, schema, actions, assignees, on_timeout, reminders, escalate_to. An
+        action may be given by its name only; times are durations: timeout="2d", reminders=["4h"], escalate_to={"assignees":
+        ["boss"], "after": "1d"}, or seconds as in the API: timeout_seconds, after_seconds.
         """
-        actions = [{"name": action} if isinstance(action, str) else action for action in question.get("actions") or []]
-        asked = dict(without_none(question), title=title, actions=actions)
+        asked = dict(question_fields(without_none(question)), title=title)
+        if timeout is not None:
+            if "timeout_seconds" in asked:
+                raise TypeError("give timeout or timeout_seconds, not both")
+            asked["timeout_seconds"] = seconds_of(timeout)
         with self._calls.call("question", name or self._calls.numbered("question")) as (place, stored):
             self._calls.unanswered[place["name"]] = None
             while True:
@@ -233,6 +241,35 @@ class Durable:
             units = {unit: amount for unit, amount in self._usage.items() if unit != "tokens"}
             tokens = int(self._usage["tokens"])
         return dict({"usage": units} if units else {}, **({"tokens_used": tokens} if tokens > 0 else {}))
+
+
+def seconds_of(duration: Duration) -> float:
+    if isinstance(duration, str):
+        parts = DURATION_PART.findall(duration.replace(" ", ""))
+        if "".join(value + unit for value, unit in parts) != duration.replace(" ", "") or not parts:
+            raise ValueError('a duration is a number of seconds, a timedelta, or a text such as "90s", "3d" or "1h30m", not "%s"'
+                             % duration)
+        return sum(float(value) * UNITS[unit] for value, unit in parts)
+    seconds = duration.total_seconds() if isinstance(duration, datetime.timedelta) else float(duration)
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError("a duration is a number of seconds from 0, not %s" % duration)
+    return seconds
+
+
+def question_fields(question: Mapping[str, Any]) -> Dict[str, Any]:
+    """The fields of the API. What is not as it should be stays: the server refuses it by name."""
+    asked = dict(question)
+    if isinstance(asked.get("actions"), (list, tuple)):
+        asked["actions"] = [{"name": action} if isinstance(action, str) else action for action in asked["actions"]]
+    if isinstance(asked.get("reminders"), (list, tuple)):
+        asked["reminders"] = [seconds_of(reminder) for reminder in asked["reminders"]]
+    if isinstance(asked.get("escalate_to"), Mapping) and "after" in asked["escalate_to"]:
+        escalate = dict(asked["escalate_to"])
+        if "after_seconds" in escalate:
+            raise TypeError("give after or after_seconds, not both")
+        escalate["after_seconds"] = seconds_of(escalate.pop("after"))
+        asked["escalate_to"] = escalate
+    return asked
 
 
 def json_copy(value: Any, step: str) -> Any:
