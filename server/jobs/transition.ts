@@ -1,13 +1,22 @@
 // Renders every UPDATE of a job's status, with its events, from one entry of the table in model/states.ts, so that the
-// guard, the new status and the event cannot come from different entries. The initial status is part of the insert.
+// guard, the new status, the event and the lane step cannot come from different entries. The initial status is part of
+// the insert.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
 import { type EventSelect, insertEvents } from '../events/log/record.ts';
 import { concludeCanaries } from './lanes/conclude-canaries.ts';
-import { distinctTargets, firstByPriority, type LaneNumber, lockTargets, promote } from './lanes/lane.ts';
+import { becomesHead, distinctTargets, firstByPriority, type LaneNumber, lockTargets, promote } from './lanes/lane.ts';
 import type { Job } from './model/job.ts';
-import { isTerminal, type LaneStep, type Status, statusIn, type TransitionName, transitions } from './model/states.ts';
+import {
+  isOnHold,
+  isTerminal,
+  type LaneStep,
+  type Status,
+  statusIn,
+  type TransitionName,
+  transitions,
+} from './model/states.ts';
 import { closeQuestions } from './questions/close-questions.ts';
 
 export interface JobTransition {
@@ -17,13 +26,24 @@ export interface JobTransition {
   readonly lane: LaneStep;
   /** `j.status in (…)`, for a SELECT of the jobs that could make this transition. */
   guard(alias?: string): string;
-  /** The UPDATE of `jobs j`, with the guard and the new status. */
+  /** The job has ended or waits for a person, which decides about a canary (see lanes/conclude-canaries.ts). */
+  readonly decidesCanary: boolean;
+  /** The UPDATE of `jobs j`, with the guard, the new status and the lane step. */
   update(schema: Schema, parts: UpdateParts): string;
   /** The events of the updated rows; `source` needs `before_status` if the transition has several `from`. */
   events(source: string, columns: EventColumns): EventSelect;
 }
 
+/**
+ * The place of the jobs in their lanes before the change.
+ * - `head`: each is the head of its lane, as every job with an owner is, or has no lane.
+ * - `next`: each is the first of a lane without a head, and becomes the head with this change.
+ * - `read`: the CTE `b` has it (see `lockJobs`).
+ */
+type LanePlace = 'head' | 'next' | 'read';
+
 interface UpdateParts {
+  place: LanePlace;
   /** Additional assignments. */
   set: string;
   from?: string | undefined;
@@ -50,13 +70,18 @@ function render(name: TransitionName): JobTransition {
     to,
     event,
     lane,
+    decidesCanary: isTerminal(to) || isOnHold(to),
     guard,
-    update(schema, { set, from: tables, where, returning }) {
-      if (writesStatus.test(set)) throw new Error(`${name}: only the table of transitions sets a status`);
+    update(schema, { place, set, from: tables, where, returning }) {
+      if (writesOwnColumns.test(set)) throw new Error(`${name}: only the table of transitions sets status and lane`);
+      const assignments = [
+        `status = '${to}'`,
+        to === 'QUEUED' ? 'gated = j.limit_keys is not null' : '',
+        place === 'next' ? becomesHead : laneWrites[lane][place],
+        set,
+      ];
       return `update ${schema}.jobs j
-          set status = '${to}',
-              ${to === 'QUEUED' ? 'gated = j.limit_keys is not null,' : ''}
-              ${set}
+          set ${assignments.filter(Boolean).join(',\n              ')}
          ${tables === undefined ? '' : `from ${tables}`}
         where ${where}
           and ${guard()}
@@ -74,7 +99,7 @@ function render(name: TransitionName): JobTransition {
   };
 }
 
-const writesStatus = /(?<![\w.])status\s*=/;
+const writesOwnColumns = /(?<![\w.])(status|lane_head|lane_rank)\s*=/;
 
 export interface TransitionRequest {
   name: TransitionName;
@@ -101,13 +126,14 @@ export interface TransitionRequest {
  */
 export async function applyTransition(tx: Queryable, schema: Schema, request: TransitionRequest): Promise<string[]> {
   const { jobs, actor, data, leaseId, laneNumbers } = request;
-  const { update, events, lane } = transition(request.name);
+  const { update, events, lane, decidesCanary } = transition(request.name);
   const targets = lane === 'keep' ? [] : distinctTargets(jobs);
   if (laneNumbers === undefined) await lockTargets(tx, schema, targets);
-  const assignments = [laneWrites[lane], request.set, 'updated_at = now()'].filter(Boolean);
+  const assignments = [request.set, 'updated_at = now()'].filter(Boolean);
   const change = statement(
     `with b as (${lockJobs(request)}),
      changed as (${update(tenant, {
+       place: 'read',
        set: assignments.join(',\n              '),
        from: 'b',
        where: 'j.id = b.id',
@@ -124,7 +150,7 @@ export async function applyTransition(tx: Queryable, schema: Schema, request: Tr
     leaseId,
     laneNumbers: laneNumbers && JSON.stringify(laneNumbers),
   });
-  if (rows.length > 0 && mayEndCanary(lane)) await concludeCanaries(tx, schema, targets, actor);
+  if (rows.length > 0 && decidesCanary) await concludeCanaries(tx, schema, targets, actor);
   if (rows.length > 0) await promote(tx, schema, targets);
   const asked = isTerminal(transitions[request.name].to) ? rows.filter((row) => row.asked) : [];
   await closeQuestions(tx, schema, idsOf(asked), actor);
@@ -133,10 +159,6 @@ export async function applyTransition(tx: Queryable, schema: Schema, request: Tr
 
 function idsOf(rows: readonly { id: string }[]): string[] {
   return rows.map(({ id }) => id);
-}
-
-function mayEndCanary(lane: LaneStep): boolean {
-  return lane === 'leave' || lane === 'hold' || lane === 'holdOrLeave';
 }
 
 /**
@@ -166,16 +188,28 @@ function lockJobs({ name, leaseId, extraGuard, laneNumbers }: TransitionRequest)
           for update of j`;
 }
 
-/** The assignments of each lane step. `b` is the job before the change. A job without a lane is always its own head. */
-const laneWrites: Record<LaneStep, string> = {
-  keep: '',
-  join: `lane_head = b.lane_head and not b.target_paused,
+/**
+ * The assignments of each lane step. A job without a lane is always its own head. A head that goes to the front stays
+ * head; if its target is paused, finish.ts puts it back in line (see `demotePaused`).
+ */
+const laneWrites: Record<LaneStep, Record<'head' | 'read', string>> = {
+  keep: { head: '', read: '' },
+  join: {
+    head: '',
+    read: `lane_head = b.lane_head and not b.target_paused,
               lane_rank = case when not b.lane_head then b.rank_by_priority when b.target_paused then 1 end,
               lane_seq = b.lane_seq`,
-  front: `lane_head = b.lane_head and not b.target_paused,
+  },
+  front: {
+    head: '',
+    read: `lane_head = b.lane_head and not b.target_paused,
               lane_rank = case when b.lane_head and not b.target_paused then null else 1 end`,
-  hold: 'lane_rank = case when b.lane_head then null else 0 end',
-  holdOrLeave: `lane_head = b.without_lane or (b.lane_head and b.blocks),
+  },
+  hold: { head: '', read: 'lane_rank = case when b.lane_head then null else 0 end' },
+  holdOrLeave: {
+    head: `lane_head = (j.target_id is null or j.on_error = 'block')`,
+    read: `lane_head = b.without_lane or (b.lane_head and b.blocks),
               lane_rank = case when b.lane_head or not b.blocks then null else 0 end`,
-  leave: 'lane_head = b.without_lane, lane_rank = null',
+  },
+  leave: { head: 'lane_head = (j.target_id is null)', read: 'lane_head = b.without_lane, lane_rank = null' },
 };

@@ -1,9 +1,11 @@
 // Capacity in cost units, of the tenant (queue '') and of single queues. Admission is atomic: it happens under the
 // locks of these rows, and reads the leases in a statement after the lock. A job that does not fit reserves its units,
 // and no job of equal or lower priority may use them, so that small jobs cannot starve a large one.
+
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { runQuery, statement, tenant } from '../database/sql.ts';
+import { isClaimable } from '../database/tables/tenant-jobs.ts';
 import { claimedStatuses, statusIn } from '../jobs/model/states.ts';
 
 export interface CapacityDemand {
@@ -227,9 +229,9 @@ export async function readQueueUnits(db: Queryable, schema: Schema): Promise<Que
   const requests = await runQuery<{ queue: string; units: number; waiting: number }>(
     db,
     `select queue, sum(cost_units)::float8 as units, count(*)::int as waiting from (
-       (select queue, cost_units from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote and not gated limit :maxRequests)
+       (select queue, cost_units from ${schema}.jobs where ${isClaimable('daemon')} limit :maxRequests)
        union all
-       (select queue, cost_units from ${schema}.jobs where status = 'QUEUED' and lane_head and remote and not gated limit :maxRequests)
+       (select queue, cost_units from ${schema}.jobs where ${isClaimable('remoteWorker')} limit :maxRequests)
        union all
        (select j.queue, j.cost_units from ${schema}.leases l cross join lateral unnest(l.job_ids) as held(job_id)
           join ${schema}.jobs j on j.id = held.job_id and j.lease_id = l.id

@@ -7,6 +7,7 @@ import type { Schema } from '../database/identifiers.ts';
 import { claimBytes, jsonBytes } from '../database/reads/bounded-reads.ts';
 import { statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
+import { isClaimable } from '../database/tables/tenant-jobs.ts';
 import { type Claimed, type ClaimRequest, claimChosenJobs, claimJobs } from '../jobs/claim/claim.ts';
 import { CapacityLedger } from './capacity.ts';
 
@@ -15,22 +16,35 @@ export async function claimWithinCapacity(db: Database, schema: Schema, request:
     db.transaction(async (tx) => {
       const ledger = await CapacityLedger.lock(tx, schema);
       if (ledger.unlimited) return claimJobs(tx, schema, request);
-      return claimChosenJobs(tx, schema, request, await choose(tx, schema, ledger, request));
+      const { chosen, hasSkipped } = await choose(tx, schema, ledger, request);
+      return { ...(await claimChosenJobs(tx, schema, request, chosen)), hasSkipped };
     }),
   );
 }
 
-async function choose(tx: Queryable, schema: Schema, ledger: CapacityLedger, request: ClaimRequest): Promise<string[]> {
+interface Choice {
+  chosen: string[];
+  /** Other transactions had locked some of the jobs; see `Claimed`. */
+  hasSkipped: boolean;
+}
+
+async function choose(tx: Queryable, schema: Schema, ledger: CapacityLedger, request: ClaimRequest): Promise<Choice> {
   const chosen: string[] = [];
   const full: string[] = [];
   let bytes = 0;
+  let hasSkipped = false;
   // Each pass but the last fills a queue, so there are at most as many passes as queues with a capacity.
   for (;;) {
     const queuesFull = full.length;
-    const candidates = await findCandidates(tx, schema, ledger, request, chosen, full);
+    const parameters = candidateParameters(ledger, request, chosen, full);
+    const candidates = await candidatesStatement.query<Candidate>(tx, schema, parameters);
+    if (candidates.length < parameters.limit) {
+      const [visible] = await countStatement.query<{ count: number }>(tx, schema, parameters);
+      hasSkipped ||= (visible?.count ?? 0) > candidates.length;
+    }
     for (const { id, queue, priority, cost_units, payload_bytes } of candidates) {
       if (full.includes(queue)) continue;
-      if (bytes >= claimBytes) return chosen;
+      if (bytes >= claimBytes) return { chosen, hasSkipped };
       const demand = { jobId: id, queue, priorityRank: priority, costUnits: cost_units };
       const shortage = ledger.shortage(demand);
       if (shortage === undefined) {
@@ -40,10 +54,10 @@ async function choose(tx: Queryable, schema: Schema, ledger: CapacityLedger, req
         continue;
       }
       await ledger.reserve(demand);
-      if (shortage.queue === '') return chosen;
+      if (shortage.queue === '') return { chosen, hasSkipped };
       full.push(queue);
     }
-    if (full.length === queuesFull || chosen.length >= request.limit) return chosen;
+    if (full.length === queuesFull || chosen.length >= request.limit) return { chosen, hasSkipped };
   }
 }
 
@@ -55,13 +69,7 @@ interface Candidate {
   payload_bytes: number;
 }
 
-const candidatesStatement = statement(`
-  select id, queue, priority, cost_units, ${jsonBytes('payload')} as payload_bytes
-    from ${tenant}.jobs j
-   where status = 'QUEUED'
-     and lane_head
-     and not remote
-     and not gated
+const isCandidate = `${isClaimable('daemon')}
      and (:types::text[] is null or type = any(:types::text[]))
      and id <> all(:chosen::uuid[])
      and queue <> all(:full::text[])
@@ -69,26 +77,35 @@ const candidatesStatement = statement(`
            select 1
              from unnest(:queues::text[], :totals::int[]) as c(queue, total)
             where (c.queue = '' or c.queue = j.queue)
-              and j.cost_units > c.total)
+              and j.cost_units > c.total)`;
+
+const candidatesStatement = statement(`
+  select id, queue, priority, cost_units, ${jsonBytes('payload')} as payload_bytes
+    from ${tenant}.jobs j
+   where ${isCandidate}
    order by priority, created_at, id
    limit :limit
      for update of j skip locked`);
 
-async function findCandidates(
-  tx: Queryable,
-  schema: Schema,
-  ledger: CapacityLedger,
-  request: ClaimRequest,
-  chosen: string[],
-  full: string[],
-): Promise<Candidate[]> {
+/** How many candidates the snapshot shows, also those that are locked. */
+const countStatement = statement(`
+  select count(*)::int as count
+    from (
+      select 1
+        from ${tenant}.jobs j
+       where ${isCandidate}
+       order by priority, created_at, id
+       limit :limit
+    ) as visible`);
+
+function candidateParameters(ledger: CapacityLedger, request: ClaimRequest, chosen: string[], full: string[]) {
   const totals = ledger.totals;
-  return candidatesStatement.query<Candidate>(tx, schema, {
+  return {
     limit: request.limit - chosen.length,
     types: request.types ?? null,
     chosen,
     full,
     queues: totals.map((t) => t.queue),
     totals: totals.map((t) => t.total),
-  });
+  };
 }

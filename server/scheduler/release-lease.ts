@@ -7,10 +7,11 @@ import { retryConflicts } from '../database/sql-errors.ts';
 import { readSpentDay } from '../jobs/attempt/report.ts';
 import { finishAttemptsIn } from '../jobs/finish/finish.ts';
 import type { Outcome } from '../jobs/finish/outcome.ts';
-import { outcomeOfLostLease, recoverLease } from '../jobs/finish/recover.ts';
+import { recoverLease } from '../jobs/finish/recover.ts';
+import { supersedingOutcome } from '../jobs/finish/stop-decisions.ts';
 import { lockTargets } from '../jobs/lanes/lane.ts';
 import { attemptsLeft, type JobError } from '../jobs/model/job.ts';
-import { type BudgetRules, findSpent } from '../jobs/model/job-budget.ts';
+import type { BudgetRules } from '../jobs/model/job-budget.ts';
 import { budgetError, jobError } from '../jobs/model/job-errors.ts';
 import { closeQuestions } from '../jobs/questions/close-questions.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
@@ -23,7 +24,7 @@ import {
   toJobIntent,
   toJobResult,
 } from './api-names.ts';
-import { getSchedulerJob } from './read-worker-jobs.ts';
+import { getSchedulerJob } from './worker-jobs.ts';
 import { getLease, getOwnLease, type LeaseHolder, leaseOver } from './worker-lease.ts';
 
 export interface Release extends LeaseHolder {
@@ -82,15 +83,18 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
   const before = await getSchedulerJob(tx, schema, release.jobId);
   // Every change of a lane locks in this order: target, lease, job.
   await lockTargets(tx, schema, before.targetId === null ? [] : [before.targetId]);
-  const ended = await releaseStatement.query(tx, schema, {
-    leaseId: release.leaseId,
-    status: release.status,
-    metrics: release.metrics === undefined ? null : JSON.stringify(release.metrics),
-  });
+  // Sent together. The job is read under its row's lock: a stop that was requested before decides the outcome, and a
+  // later one is refused.
+  const [ended, , job] = await Promise.all([
+    releaseStatement.query(tx, schema, {
+      leaseId: release.leaseId,
+      status: release.status,
+      metrics: release.metrics === undefined ? null : JSON.stringify(release.metrics),
+    }),
+    runQuery(tx, `select id from ${schema}.jobs where id = :jobId for update`, { jobId: release.jobId }),
+    getSchedulerJob(tx, schema, release.jobId),
+  ]);
   if (ended.length === 0) return undefined;
-  // Read under the row's lock: a stop that was requested before decides the outcome, and a later one is refused.
-  await runQuery(tx, `select id from ${schema}.jobs where id = :jobId for update`, { jobId: release.jobId });
-  const job = await getSchedulerJob(tx, schema, release.jobId);
   if (release.closesQuestions) await closeQuestions(tx, schema, [job.id], `worker:${release.workerId}`);
   const outcome = outcomeOf(job, release);
   const spent = outcome.kind === 'complete' ? undefined : await readSpentDay(tx, schema, job, release.rules.budgets);
@@ -102,10 +106,12 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
   };
   const finished = await finishAttemptsIn(tx, schema, [item], { actor: `worker:${release.workerId}` });
   if (!finished.accepted.has(job.id)) throw leaseOver({ state: 'EXPIRED' });
-  const released = await getSchedulerJob(tx, schema, job.id);
+  const [released, lease] = await Promise.all([
+    getSchedulerJob(tx, schema, job.id),
+    getLease(tx, schema, release.leaseId),
+  ]);
   const answer = { job: toJobIntent(released), result: toJobResult(released) };
   if (released.status !== 'SUCCESS') await keepAnswer(tx, schema, release.leaseId, answer);
-  const lease = await getLease(tx, schema, release.leaseId);
   return { lease, job: released, answer, runnable: finished.runnable };
 }
 
@@ -123,14 +129,16 @@ async function keepAnswer(
   });
 }
 
-/** Returns the worker's outcome, unless a spent budget or a requested stop decides. A success within its budget stays one. */
+/** Returns the worker's outcome, unless a spent budget or a stop request supersedes it. */
 function outcomeOf(job: SchedulerJob, release: Release): Outcome {
-  const lost = outcomeOfLostLease(job, release.workerId, release.rules);
-  if (findSpent(job, { ...job.usage, tokens: job.tokensUsed }, release.rules) !== undefined) return lost;
-  if (release.status === 'SUCCEEDED') return { kind: 'complete', result: release.result };
-  // As for a lost lease, a requested stop decides.
-  if (job.cancelIntent !== null) return lost;
+  const end = release.status === 'SUCCEEDED' ? 'complete' : 'reported';
+  return supersedingOutcome(end, job, release.rules) ?? reportedOutcome(job, release);
+}
+
+function reportedOutcome(job: SchedulerJob, release: Release): Outcome {
   switch (release.status) {
+    case 'SUCCEEDED':
+      return { kind: 'complete', result: release.result };
     case 'CANCELED':
       return release.requeue
         ? { kind: 'requeue', reason: release.error?.message ?? 'the worker is shutting down' }

@@ -12,7 +12,7 @@ import { applyTransition, transition } from '../jobs/transition.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields } from '../kernel/fields.ts';
 import { type JobState, type SchedulerJob, toPercent, toState } from './api-names.ts';
-import { getSchedulerJob } from './read-worker-jobs.ts';
+import { getSchedulerJob } from './worker-jobs.ts';
 
 export interface StatusReport {
   jobId: string;

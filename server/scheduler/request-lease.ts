@@ -12,8 +12,8 @@ import { Problem, problem } from '../kernel/errors.ts';
 import { newId } from '../kernel/ids.ts';
 import { type Lease, type SchedulerJob, toState } from './api-names.ts';
 import { CapacityLedger, describeShortage, retryAfterSeconds, type Shortage } from './capacity.ts';
-import { getSchedulerJob } from './read-worker-jobs.ts';
 import { extendClaim, lost, notYours } from './report-status.ts';
+import { getSchedulerJob } from './worker-jobs.ts';
 import { findLease, insertRemoteLease } from './worker-lease.ts';
 
 export interface LeaseRequest {
@@ -98,13 +98,16 @@ async function grant(
     data: { cost_units: costUnits, ttl_sec: ttlSeconds, ...(requestId !== undefined && { request_id: requestId }) },
   });
   if (granted.length === 0) throw lost();
-  // A claim of this job alone is no longer needed. A claim of several jobs is kept for the others.
-  await runQuery(
-    tx,
-    `delete from ${schema}.leases where id = :leaseId and kind = 'claim' and job_ids = array[:jobId::uuid]`,
-    { leaseId: job.leaseId, jobId: job.id },
-  );
-  return insertRemoteLease(tx, schema, { leaseId, job, costUnits, ttlSeconds });
+  const [lease] = await Promise.all([
+    insertRemoteLease(tx, schema, { leaseId, job, costUnits, ttlSeconds }),
+    // A claim of this job alone is no longer needed. A claim of several jobs is kept for the others.
+    runQuery(
+      tx,
+      `delete from ${schema}.leases where id = :leaseId and kind = 'claim' and job_ids = array[:jobId::uuid]`,
+      { leaseId: job.leaseId, jobId: job.id },
+    ),
+  ]);
+  return lease;
 }
 
 /** The job becomes LEASE_PENDING and keeps its claim. */
@@ -160,8 +163,8 @@ const unusedStatement = statement(`
   returning l.id`);
 
 /**
- * A worker that repeats its request because the response was lost gets the same lease, unless it has renewed it. Another
- * request of the same worker does not: two of its slots may have claimed the job, one after the other.
+ * A worker that repeats its request because the response was lost gets the same lease, unless it has renewed it.
+ * Another request of the same worker does not: two of its slots may have claimed the job, one after the other.
  */
 async function findUnusedLease(
   db: Database,

@@ -6,13 +6,12 @@ import { runQuery, statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { finishAttemptsIn } from '../jobs/finish/finish.ts';
 import type { Outcome } from '../jobs/finish/outcome.ts';
-import { outcomeOfLostLease } from '../jobs/finish/recover.ts';
+import { supersedingOutcome } from '../jobs/finish/stop-decisions.ts';
 import { lockTargets } from '../jobs/lanes/lane.ts';
 import type { BudgetRules } from '../jobs/model/job-budget.ts';
-import { isBudgetError } from '../jobs/model/job-errors.ts';
 import { type Waiting, type WaitKind, waitKinds } from '../jobs/model/waiting.ts';
 import { invalidFields } from '../kernel/fields.ts';
-import { getSchedulerJob } from './read-worker-jobs.ts';
+import { getSchedulerJob } from './worker-jobs.ts';
 import { getOwnLease, type LeaseHolder, leaseOver } from './worker-lease.ts';
 
 export interface Suspension extends LeaseHolder {
@@ -54,13 +53,12 @@ async function suspend(tx: Queryable, schema: Schema, suspension: Suspension): P
   // job.
   await runQuery(tx, `select id from ${schema}.jobs where id = :jobId for update`, { jobId });
   const job = await getSchedulerJob(tx, schema, jobId);
-  const stop = outcomeOfLostLease(job, workerId, suspension.rules);
-  const isStopped = job.cancelIntent !== null || (stop.kind === 'fail' && isBudgetError(stop.error));
-  const outcome = isStopped ? stop : await toOutcome(tx, schema, suspension);
+  const superseding = supersedingOutcome('suspend', job, suspension.rules);
+  const outcome = superseding ?? (await toOutcome(tx, schema, suspension));
   const item = { jobId, leaseId, targetId: job.targetId, outcome };
   const finished = await finishAttemptsIn(tx, schema, [item], { actor: `worker:${workerId}` });
   if (!finished.accepted.has(jobId)) throw leaseOver({ state: 'EXPIRED' });
-  return isStopped ? 'stopped' : 'waiting';
+  return superseding === undefined ? 'waiting' : 'stopped';
 }
 
 const callStatement = statement(`

@@ -8,8 +8,8 @@ import type { BudgetRules } from '../jobs/model/job-budget.ts';
 import { openQuestion, type QuestionState, type TimedQuestion } from '../jobs/questions/ask.ts';
 import { listQuestions } from '../jobs/questions/read-questions.ts';
 import type { Lease, SchedulerJob } from './api-names.ts';
-import { getSchedulerJob } from './read-worker-jobs.ts';
 import { type Suspended, suspendAttempt } from './suspend-attempt.ts';
+import { getSchedulerJob } from './worker-jobs.ts';
 import { getOwnLease, type LeaseHolder, leaseOver } from './worker-lease.ts';
 
 /** Runs a fenced write of the holder. `write` returns undefined if the lease no longer owns the job. */
@@ -40,8 +40,8 @@ async function requireActive(db: Database, schema: Schema, holder: LeaseHolder):
   return lease;
 }
 
-// The question is stored under the worker's lease. Unless it has been answered, the attempt may end as WAITING; the worker
-// that claims the job next asks again and gets the answer.
+// The question is stored under the worker's lease. Unless it has been answered, the attempt may end as WAITING; the
+// worker that claims the job next asks again and gets the answer.
 
 export interface WorkerQuestion extends LeaseHolder {
   call: StepCall;

@@ -12,7 +12,10 @@ import { newId } from '../kernel/ids.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { SchedulerJob } from './api-names.ts';
 import type { ClaimWaiters } from './claim-waiters.ts';
-import { readSchedulerJobs } from './read-worker-jobs.ts';
+import { readSchedulerJobs } from './worker-jobs.ts';
+
+// The pause before waiting claims are tried again after one that skipped locked jobs. A lane may stay locked for long.
+const skipPauseMs = 50;
 
 export interface WorkerClaim {
   /** The API key of the request. */
@@ -51,7 +54,7 @@ export async function claimForWorker(
     attempt: () =>
       claim.withTurn(async () => {
         await openForWorker(db, waiters, tenant, claim);
-        return attempt(db, tenant, claim, met);
+        return attempt(db, waiters, tenant, claim, met);
       }),
   });
   return jobs ?? [];
@@ -72,6 +75,7 @@ async function openForWorker(
 
 async function attempt(
   db: Database,
+  waiters: ClaimWaiters,
   { schema }: Pick<Tenant, 'schema'>,
   claim: WorkerClaim,
   met: Record<string, boolean>,
@@ -80,7 +84,7 @@ async function attempt(
   if (claim.signal.aborted) return undefined;
   const leaseId = newId();
   const sentAt = monotonicMs();
-  const { jobs } = await claimRemoteJobs(db, schema, {
+  const { jobs, hasSkipped } = await claimRemoteJobs(db, schema, {
     leaseId,
     owner: claim.workerId,
     queue: claim.queue,
@@ -97,6 +101,7 @@ async function attempt(
     }
     throw error;
   });
+  if (hasSkipped) waiters.wakeIn(schema, claim.queue, skipPauseMs);
   if (jobs.length === 0) return undefined;
   // The process may have been frozen since Postgres answered.
   const tooLate = monotonicMs() - sentAt >= claim.claimSeconds * 1000;

@@ -14,7 +14,7 @@ import {
   type SchedulerJob,
   toPercent,
 } from './api-names.ts';
-import { getSchedulerJob } from './read-worker-jobs.ts';
+import { getSchedulerJob } from './worker-jobs.ts';
 
 interface LeaseRow {
   id: string;

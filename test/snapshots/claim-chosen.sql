@@ -8,8 +8,7 @@
 with found as materialized (
   select id, priority, created_at, 0 as bytes
   from "tenant_acme".jobs j
-  where j.status in ('QUEUED') and j.lane_head and not j.gated
-    and not remote and id = any($1::uuid[])
+  where j.status = 'QUEUED' and j.lane_head and not j.remote and not j.gated and id = any($1::uuid[])
     and case
     when ($2::text[] is null or type = any($2::text[]))
     then target_id is null
@@ -55,8 +54,9 @@ claimed as (
 ),
 recorded as (
   with log as materialized (select case when (l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int) = 0 then pg_current_xact_id() else (((l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int)::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end as xid
-    from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
-      target_id, from_status, to_status, attempt, lease_id, actor, data)
+    from "tenant_acme".log_epochs l order by l.epoch desc limit 1)
+  insert into "tenant_acme".events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor,
+    data)
   select log.xid, 'job.started', id, target_id, 'QUEUED', 'RUNNING', attempt, $5::uuid, 'worker:' || $6::text,
     null::jsonb
   from log cross join claimed
@@ -95,5 +95,7 @@ select
     attempt_floor, 'tokensUsed', tokens_used, 'usage', usage, 'checkpoint', checkpoint)
   end as non_defaults,
   case when id = (select id from claimed limit 1) then started_at end as started_at,
-  (select count(*) from found) > (select count(*) from picked) as cut
-from claimed
+  s.found > (select count(*) from picked) as cut,
+  false as skipped
+from (select count(*) as found from found) as s
+  left join claimed on true

@@ -12,8 +12,7 @@ with found as materialized (
     coalesce(case when pg_column_compression(payload) is null then pg_column_size(payload)
       else octet_length(payload::text) end, 0) as bytes
   from "tenant_acme".jobs j
-  where j.status in ('QUEUED') and j.lane_head and not j.gated
-    and remote and queue = $1
+  where j.status = 'QUEUED' and j.lane_head and j.remote and not j.gated and queue = $1
     and case
     when ($2::text[] is null or type = any($2::text[]))
     and cost_units <= $3 and not exists (
@@ -63,8 +62,9 @@ claimed as (
 ),
 recorded as (
   with log as materialized (select case when (l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int) = 0 then pg_current_xact_id() else (((l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int)::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end as xid
-    from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
-      target_id, from_status, to_status, attempt, lease_id, actor, data)
+    from "tenant_acme".log_epochs l order by l.epoch desc limit 1)
+  insert into "tenant_acme".events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor,
+    data)
   select log.xid, 'job.claimed', id, target_id, 'QUEUED', 'CLAIMED', attempt, $7::uuid, 'worker:' || $8::text,
     null::jsonb
   from log cross join claimed
@@ -103,5 +103,22 @@ select
     attempt_floor, 'tokensUsed', tokens_used, 'usage', usage, 'checkpoint', checkpoint)
   end as non_defaults,
   started_at,
-  (select count(*) from found) > (select count(*) from picked) as cut
-from claimed
+  s.found > (select count(*) from picked) as cut,
+  s.found < $6 and s.found < (
+  select count(*)
+  from (
+    select 1
+    from "tenant_acme".jobs j
+    where j.status = 'QUEUED' and j.lane_head and j.remote and not j.gated and queue = $1
+      and ($2::text[] is null or type = any($2::text[]))
+      and cost_units <= $3 and not exists (
+      select 1
+      from jsonb_each(constraints) as c(name, wanted)
+      where right(c.name, 9) = '_required'
+        and c.wanted = 'true'::jsonb
+        and ($4::jsonb -> c.name) is distinct from 'true'::jsonb)
+    order by priority, created_at, id
+    limit $6
+  ) as claimable) as skipped
+from (select count(*) as found from found) as s
+  left join claimed on true

@@ -9,8 +9,7 @@ with found as materialized (
     coalesce(case when pg_column_compression(payload) is null then pg_column_size(payload)
       else octet_length(payload::text) end, 0) as bytes
   from "tenant_acme".jobs j
-  where j.status in ('QUEUED') and j.lane_head and not j.gated
-    and not remote
+  where j.status = 'QUEUED' and j.lane_head and not j.remote and not j.gated
     and case
     when ($1::text[] is null or type = any($1::text[]))
     then target_id is null
@@ -56,8 +55,9 @@ claimed as (
 ),
 recorded as (
   with log as materialized (select case when (l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int) = 0 then pg_current_xact_id() else (((l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int)::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end as xid
-    from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
-      target_id, from_status, to_status, attempt, lease_id, actor, data)
+    from "tenant_acme".log_epochs l order by l.epoch desc limit 1)
+  insert into "tenant_acme".events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor,
+    data)
   select log.xid, 'job.started', id, target_id, 'QUEUED', 'RUNNING', attempt, $4::uuid, 'worker:' || $5::text,
     null::jsonb
   from log cross join claimed
@@ -96,5 +96,16 @@ select
     attempt_floor, 'tokensUsed', tokens_used, 'usage', usage, 'checkpoint', checkpoint)
   end as non_defaults,
   case when id = (select id from claimed limit 1) then started_at end as started_at,
-  (select count(*) from found) > (select count(*) from picked) as cut
-from claimed
+  s.found > (select count(*) from picked) as cut,
+  s.found < $3 and s.found < (
+  select count(*)
+  from (
+    select 1
+    from "tenant_acme".jobs j
+    where j.status = 'QUEUED' and j.lane_head and not j.remote and not j.gated
+      and ($1::text[] is null or type = any($1::text[]))
+    order by priority, created_at, id
+    limit $3
+  ) as claimable) as skipped
+from (select count(*) as found from found) as s
+  left join claimed on true

@@ -8,12 +8,12 @@ with
 finished as (
   update "tenant_acme".jobs j
   set status = 'ERROR',
+    lane_head = (j.target_id is null or j.on_error = 'block'),
     progress = case when j.progress >= 100 then 99 else j.progress end,
     finished_at = now(),
     held_since = now(),
     error = ($1::jsonb -> j.id::text) -> 'error',
     hold = ($1::jsonb -> j.id::text) -> 'hold',
-    lane_head = (j.target_id is null or j.on_error = 'block'),
     lease_owner = null,
     cancel_requested = false,
     cancel_intent = null,
@@ -93,8 +93,9 @@ promoted as (
 ),
 recorded as (
   with log as materialized (select case when (l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int) = 0 then pg_current_xact_id() else (((l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int)::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end as xid
-    from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
-      target_id, from_status, to_status, attempt, lease_id, actor, data)
+    from "tenant_acme".log_epochs l order by l.epoch desc limit 1)
+  insert into "tenant_acme".events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor,
+    data)
   select log.xid, 'job.failed', id, target_id, 'RUNNING', 'ERROR', attempt, lease_id, $5,
     $1::jsonb -> id::text -> 'eventData'
   from log cross join finished

@@ -67,8 +67,9 @@ ended as (
 ),
 recorded as (
   with log as materialized (select case when (l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int) = 0 then pg_current_xact_id() else (((l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int)::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end as xid
-    from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
-      target_id, from_status, to_status, attempt, lease_id, actor, data)
+    from "tenant_acme".log_epochs l order by l.epoch desc limit 1)
+  insert into "tenant_acme".events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor,
+    data)
   select log.xid, 'job.waiting', id, target_id, 'RUNNING', 'WAITING', attempt, lease_id, $4,
     $1::jsonb -> id::text -> 'eventData'
   from log cross join finished

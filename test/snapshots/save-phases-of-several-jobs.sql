@@ -63,11 +63,10 @@ recorded as (
     from "tenant_acme".log_epochs l order by l.epoch desc limit 1)
   insert into "tenant_acme".events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor,
     data)
-  select log.xid, g.event, h.id, h.target_id, 'RUNNING', 'RUNNING', h.attempt, h.lease_id, g.actor, g.data
-  from held h
+  select log.xid, g.event, h.id, target_id, 'RUNNING', 'RUNNING', h.attempt, lease_id, g.actor, g.data
+  from log cross join held h
   join given g on g.job_id = h.id
   join saved s on s.job_id = g.job_id and s.name = g.name
-  cross join log
   where g.event is not null
   order by g.n
 )

@@ -4,7 +4,7 @@
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statementVariants, tenant } from '../../database/sql.ts';
-import { insertEvents } from '../../events/log/record.ts';
+import { insertEvents, whileRunning } from '../../events/log/record.ts';
 import { problem } from '../../kernel/errors.ts';
 import { endOpenPhases } from '../attempt/phases.ts';
 import { fence } from '../claim/lease.ts';
@@ -116,8 +116,7 @@ const flagStatement = statementVariants<{ intent: StopIntent }>(
       source: 'flagged',
       type: `'job.${intent}_requested'`,
       actor: ':actor',
-      from: `'RUNNING'`,
-      to: `'RUNNING'`,
+      ...whileRunning,
       data: ':detail::jsonb',
     })}
   )

@@ -6,7 +6,7 @@ import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { columnList, columnsOf } from '../../database/reads/drizzle.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { isConnectionError, isTransient, isWriteError, sqlState } from '../../database/sql-errors.ts';
+import { isConnectionError, isTransient, sqlState } from '../../database/sql-errors.ts';
 import { operations } from '../../database/tables/tenant.ts';
 import { Problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
@@ -170,7 +170,10 @@ async function runBatch(
   return { handled: page.ids.length, next };
 }
 
-/** Returns false if the action was refused, usually because the job has changed. Rejects if the database could not decide. */
+/**
+ * Returns false if the action was refused, usually because the job has changed. Rejects if the database could not
+ * decide.
+ */
 async function act(db: Database, schema: Schema, operation: LockedOperation, jobId: string): Promise<boolean> {
   const request = {
     jobId,
@@ -192,7 +195,7 @@ async function act(db: Database, schema: Schema, operation: LockedOperation, job
 /** Errors that would come again count as refusals too, so that one job does not stop the others. */
 function isRefusal(error: unknown): boolean {
   if (error instanceof Problem) return error.httpStatus < 500;
-  return sqlState(error) !== undefined && !isConnectionError(error) && !isTransient(error) && !isWriteError(error);
+  return sqlState(error) !== undefined && !isConnectionError(error) && !isTransient(error);
 }
 
 const releaseStatement = statement(`

@@ -4,7 +4,7 @@ import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
-import { withLog } from '../../events/log/transaction-ids.ts';
+import { insertEvents, whileRunning } from '../../events/log/record.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 import { foreverMs } from '../model/waiting.ts';
 import { receivedSql } from '../received/deliver-events.ts';
@@ -107,14 +107,14 @@ const takeStatement = statement(`
        and p.name = o.name
   ),
   recorded as (
-    ${withLog(tenant)}
-    insert into ${tenant}.events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select log.xid,
-           case when received_id is null then 'job.event_missed' else 'job.event_received' end,
-           job_id, target_id, 'RUNNING', 'RUNNING', attempt, lease_id, :actor,
-           jsonb_strip_nulls(jsonb_build_object('step', name, 'event', :event::text, 'id', result -> 'id'))
-      from over
-     cross join log
+    ${insertEvents(tenant, {
+      ...whileRunning,
+      source: 'over',
+      type: `case when received_id is null then 'job.event_missed' else 'job.event_received' end`,
+      jobId: 'job_id',
+      actor: ':actor',
+      data: `jsonb_strip_nulls(jsonb_build_object('step', name, 'event', :event::text, 'id', result -> 'id'))`,
+    })}
   )
   select coalesce(o.status, p.status) as status,
          coalesce(o.result, p.result) as result,

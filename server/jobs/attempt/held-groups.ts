@@ -1,6 +1,6 @@
 // Requests of running attempts that share a statement. While two statements of a tenant are under way, later requests
-// gather for the next one. A request that Postgres refuses fails alone, and one that cannot be answered with the others is
-// sent alone.
+// gather for the next one. A request that Postgres refuses fails alone, and one that cannot be answered with the others
+// is sent alone.
 import type { Schema } from '../../database/identifiers.ts';
 import { isConnectionError } from '../../database/sql-errors.ts';
 import type { HeldJob } from '../claim/lease.ts';
@@ -11,7 +11,7 @@ export interface HeldRequest {
   bytes: number;
 }
 
-/** The result of a request that is to be sent alone. Never of a request that was. */
+/** The result of a request that must be sent alone; a request that was sent alone never gets it. */
 export const alone = Symbol('alone');
 
 /** Answers the requests of one group, in their order. A job is in a group under one lease. */
@@ -77,7 +77,8 @@ export class HeldGroups<Q extends HeldRequest, R> {
       });
       this.#sendSingly(schema, left);
     } catch (error) {
-      // After a lost connection it is unknown, for all of them alike, what was stored. Each caller repeats its own request.
+      // After a lost connection it is unknown, for all of them alike, what was stored. Each caller repeats its own
+      // request.
       if (group.length === 1 || isConnectionError(error)) for (const { reject } of group) reject(error);
       else this.#sendSingly(schema, group);
     }

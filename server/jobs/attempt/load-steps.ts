@@ -1,5 +1,5 @@
-// Reads the stored calls of jobs that start or wake. A sleep that has ended is stored as such on the way. A job is locked
-// only for that: a first run reads, and commits nothing.
+// Reads the stored calls of jobs that start or wake. A sleep that has ended is stored as such on the way. A job is
+// locked only for that: a first run reads, and commits nothing.
 
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -130,8 +130,8 @@ export async function loadSteps(
 }
 
 /**
- * Reads the calls of several jobs, by job. One that is missing is to be read alone: it has much, is locked, or is no
- * longer owned by its lease.
+ * Reads the calls of several jobs, by job. A job that is missing must be read alone: its results are large, it is
+ * locked, or its lease no longer owns it.
  */
 export async function loadSharedSteps(
   db: Queryable,

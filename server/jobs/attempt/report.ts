@@ -3,8 +3,8 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, statementVariants, tenant } from '../../database/sql.ts';
-import { withLog } from '../../events/log/transaction-ids.ts';
-import type { BudgetSettings } from '../../tenants/budget.ts';
+import { insertEvents, whileRunning } from '../../events/log/record.ts';
+import type { BudgetSettings } from '../../tenants/named-settings.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 import {
   type BudgetedJob,
@@ -82,12 +82,13 @@ const reportStatement = statementVariants<{ hasUsage: boolean }>(
        and p.status = 'running'
   ),
   recorded as (
-    ${withLog(tenant)}
-    insert into ${tenant}.events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select log.xid, e.type, s.id, s.target_id, 'RUNNING', 'RUNNING', s.attempt, s.lease_id, :actor, e.data
-      from saved s
-     cross join jsonb_to_recordset(:events::jsonb) as e(type text, data jsonb)
-     cross join log
+    ${insertEvents(tenant, {
+      ...whileRunning,
+      source: 'saved cross join jsonb_to_recordset(:events::jsonb) as e(type text, data jsonb)',
+      type: 'e.type',
+      actor: ':actor',
+      data: 'e.data',
+    })}
   )
   select id, ${hasUsage ? `(select jsonb_agg(to_jsonb(c)) from counted c)` : 'null::jsonb'} as days from saved`,
 );

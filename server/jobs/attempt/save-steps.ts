@@ -1,9 +1,9 @@
-// Stores the ends of durable steps, and the starts and ends of phases, under the fence of each job's lease. Every change
-// is recorded in the same statement.
+// Stores the ends of durable steps, and the starts and ends of phases, under the fence of each job's lease. Every
+// change is recorded in the same statement.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statementVariants, tenant } from '../../database/sql.ts';
-import { withLog } from '../../events/log/transaction-ids.ts';
+import { insertEvents, whileRunning } from '../../events/log/record.ts';
 import { fenceOfEach, type HeldJob } from '../claim/lease.ts';
 import type { JobError, PhaseStatus, StopRequest } from '../model/job-values.ts';
 import { type StepCall, stopRequest } from './steps.ts';
@@ -57,9 +57,9 @@ const setProgress = `progressed as (
   ),`;
 
 /**
- * On conflict: the step or phase is tried again, or ends. The same request stores nothing if it is sent twice, however late
- * the other copy arrives: a result stays, a start has the number of its try, and a place is stored once. Only the answer to
- * a question may be taken back, if the handler refuses it.
+ * On conflict: the step or phase is tried again, or ends. The same request stores nothing if it is sent twice, however
+ * late the other copy arrives: a result stays, a start has the number of its try, and a place is stored once. Only the
+ * answer to a question may be taken back, if the handler refuses it.
  */
 const isNewChange = `(p.status not in ('completed', 'partial', 'skipped') or p.kind not in ('phase', 'step'))
        and case
@@ -71,8 +71,8 @@ const isNewChange = `(p.status not in ('completed', 'partial', 'skipped') or p.k
 
 /**
  * Changes of several jobs, each fenced by its own lease. A job that another transaction has locked is left out with
- * `skipLocked`, so that the others do not wait for it. No phase starts once a stop was requested. The tries of a step are
- * added up.
+ * `skipLocked`, so that the others do not wait for it. No phase starts once a stop was requested. The tries of a step
+ * are added up.
  * @internal Exported for its test.
  */
 export const saveStatement = statementVariants<{ skipLocked: boolean; hasProgress: boolean }>(
@@ -117,22 +117,26 @@ export const saveStatement = statementVariants<{ skipLocked: boolean; hasProgres
   ),
   ${hasProgress ? setProgress : ''}
   recorded as (
-    ${withLog(tenant)}
-    insert into ${tenant}.events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select log.xid, g.event, h.id, h.target_id, 'RUNNING', 'RUNNING', h.attempt, h.lease_id, g.actor, g.data
-      from held h
+    ${insertEvents(tenant, {
+      ...whileRunning,
+      source: `held h
       join given g on g.job_id = h.id
       join saved s on s.job_id = g.job_id and s.name = g.name
-     cross join log
      where g.event is not null
-     order by g.n
+     order by g.n`,
+      type: 'g.event',
+      jobId: 'h.id',
+      attempt: 'h.attempt',
+      actor: 'g.actor',
+      data: 'g.data',
+    })}
   )
   select h.id, ${stopRequest} from held h`,
 );
 
 /**
- * Stores the changes and records them; returns the stop that people have requested, by job. A job that is missing in the
- * answer is no longer owned by its lease, or is locked. One job is waited for; of several each has one lease.
+ * Stores the changes and records them; returns the stop that people have requested, by job. A job that is missing in
+ * the answer is no longer owned by its lease, or is locked. One job is waited for; of several each has one lease.
  */
 export async function saveSteps(
   db: Queryable,

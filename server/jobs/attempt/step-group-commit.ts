@@ -1,5 +1,5 @@
-// Reads stored calls and writes the results of steps and phases, in statements that the attempts of one tenant share. Each job is
-// fenced by its own lease.
+// Reads stored calls and writes the results of steps and phases, in statements that the attempts of one tenant share.
+// Each job is fenced by its own lease.
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { HeldJob } from '../claim/lease.ts';

@@ -1,5 +1,5 @@
-// The stored calls of a job: the durable calls of its `run`, or its phases. One row per call, fenced by the lease of the
-// attempt. A later attempt reads from them which calls have ended, and when a sleep ends.
+// The stored calls of a job: the durable calls of its `run`, or its phases. One row per call, fenced by the lease of
+// the attempt. A later attempt reads from them which calls have ended, and when a sleep ends.
 
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';

@@ -6,6 +6,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { claimBytes, jsonBytes } from '../../database/reads/bounded-reads.ts';
 import { type Parameters, statementVariants, tenant } from '../../database/sql.ts';
+import { isClaimable } from '../../database/tables/tenant-jobs.ts';
 import { type EventSelect, insertEvents } from '../../events/log/record.ts';
 import { newId } from '../../kernel/ids.ts';
 import { maxInt4 } from '../../kernel/limits.ts';
@@ -40,6 +41,11 @@ export interface Claimed {
   jobs: Job[];
   /** The claim left out jobs because their payloads would exceed the limit of bytes for one claim. */
   isCut?: boolean;
+  /**
+   * The claim skipped jobs that other transactions had locked. Such a transaction may leave them as they are, for
+   * example the second of two answers, and wakes nobody then: claim again.
+   */
+  hasSkipped?: boolean;
 }
 
 /** Claims up to `limit` jobs for a daemon. They share one lease id and are RUNNING when this returns. */
@@ -107,11 +113,11 @@ function transitionOf({ by }: ClaimVariant): Start {
   return by === 'remoteWorker' ? 'claim' : 'start';
 }
 
-/** Conditions that the index of claimable heads covers. */
+/** Conditions that the indexes of claimable heads cover. The update repeats the guard of the transition. */
 const indexed: Record<ClaimVariant['by'], string> = {
-  daemon: 'not remote',
-  choice: 'not remote and id = any(:jobIds::uuid[])',
-  remoteWorker: 'remote and queue = :queue',
+  daemon: isClaimable('daemon', 'j.'),
+  choice: `${isClaimable('daemon', 'j.')} and id = any(:jobIds::uuid[])`,
+  remoteWorker: `${isClaimable('remoteWorker', 'j.')} and queue = :queue`,
 };
 
 const requirementsMet = `not exists (
@@ -123,10 +129,33 @@ const requirementsMet = `not exists (
 
 const claimLease: LeaseValues = { lease: ':leaseId::uuid', owner: ':owner::text', seconds: ':leaseSeconds' };
 
+/** Conditions on jobs that the request leaves to the claim; the index does not cover them. */
+function isWanted({ by }: ClaimVariant): string {
+  return `(:types::text[] is null or type = any(:types::text[]))
+              ${by === 'remoteWorker' ? `and cost_units <= :maxCostUnits and ${requirementsMet}` : ''}`;
+}
+
+/**
+ * How many jobs this snapshot shows as claimable, up to the limit. If fewer were found, the others were locked. In
+ * claim order, because Postgres would otherwise prefer to read the whole table at times.
+ */
+function countClaimable(variant: ClaimVariant): string {
+  return `
+    select count(*)
+      from (
+        select 1
+          from ${tenant}.jobs j
+         where ${indexed[variant.by]}
+           and ${isWanted(variant)}
+         order by priority, created_at, id
+         limit :limit
+      ) as claimable`;
+}
+
 /**
  * `found` locks claimable heads in claim order and skips rows that another claim or a lane change has locked. The CASE
  * ensures that only wanted jobs are locked, whatever the plan. Jobs that are locked but not picked are unlocked by the
- * commit.
+ * commit. A claim without jobs returns one row without a job.
  * @internal
  */
 export const claimStatement = statementVariants<ClaimVariant>((variant) => {
@@ -137,11 +166,9 @@ export const claimStatement = statementVariants<ClaimVariant>((variant) => {
   with found as materialized (
     select id, priority, created_at, ${variant.by === 'choice' ? '0' : jsonBytes('payload')} as bytes
       from ${tenant}.jobs j
-     where ${claimableHead(name)}
-       and ${indexed[variant.by]}
+     where ${indexed[variant.by]}
        and case
-             when (:types::text[] is null or type = any(:types::text[]))
-              ${variant.by === 'remoteWorker' ? `and cost_units <= :maxCostUnits and ${requirementsMet}` : ''}
+             when ${isWanted(variant)}
              then target_id is null
                or pg_try_advisory_xact_lock(hashtextextended(target_id, :advisoryKey::bigint))
              else false
@@ -156,6 +183,7 @@ export const claimStatement = statementVariants<ClaimVariant>((variant) => {
   ),
   claimed as (
     ${transition(name).update(tenant, {
+      place: 'head',
       set: takeJob(name, claimLease),
       where: 'j.id = any(array(select id from picked))',
       returning: returningClaimed,
@@ -166,14 +194,11 @@ export const claimStatement = statementVariants<ClaimVariant>((variant) => {
   )
   select
     ${claimedColumns(name === 'start')},
-    (select count(*) from found) > (select count(*) from picked) as cut
-  from claimed`;
+    s.found > (select count(*) from picked) as cut,
+    ${variant.by === 'choice' ? 'false' : `s.found < :limit and s.found < (${countClaimable(variant)})`} as skipped
+  from (select count(*) as found from found) as s
+  left join claimed on true`;
 });
-
-/** Predicate over `j`: the job may be claimed. The partial indexes of heads have the same one. */
-function claimableHead(name: Start): string {
-  return `${transition(name).guard()} and j.lane_head and not j.gated`;
-}
 
 /**
  * Selects the rows of `source` that one claim may take: the first, and more while their payloads fit. `source` is in
@@ -209,10 +234,14 @@ export function startEvent(name: Start, { lease, owner }: LeaseValues): EventSel
 }
 
 export function toClaimed(rows: ClaimedRow[], name: Start, leaseId: string, owner: string): Claimed {
-  const jobs = toClaimedJobs(rows, { status: transition(name).to, leaseId, leaseOwner: owner });
+  const jobs = toClaimedJobs(rows.filter(hasJob), { status: transition(name).to, leaseId, leaseOwner: owner });
   // RETURNING has no order; handlers start in claim order.
   jobs.sort(byClaimOrder);
-  return { leaseId, jobs, isCut: rows[0]?.cut ?? false };
+  return { leaseId, jobs, isCut: rows[0]?.cut ?? false, hasSkipped: rows[0]?.skipped ?? false };
+}
+
+function hasJob({ id }: ClaimedRow): boolean {
+  return id !== null;
 }
 
 function byClaimOrder(a: Job, b: Job): number {

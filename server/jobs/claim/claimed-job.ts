@@ -81,6 +81,8 @@ export interface ClaimedRow {
   non_defaults: Partial<Job> | null;
   /** The claim left out jobs because of their bytes. */
   cut?: boolean;
+  /** The claim skipped jobs that other transactions had locked. */
+  skipped?: boolean;
 }
 
 type Lease = Pick<Job, 'status' | 'leaseId' | 'leaseOwner'>;

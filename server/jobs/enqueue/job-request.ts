@@ -2,14 +2,14 @@
 // request for later, such as schedules.
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
-import type { LiveDaemon } from '../../daemons/live-daemons.ts';
+import type { LiveDaemon } from '../../daemon-registry/live-daemons.ts';
 import { defaultBackoff } from '../../kernel/backoff.ts';
 import { largeBytes, ownTurn } from '../../kernel/clock.ts';
 import { problem } from '../../kernel/errors.ts';
 import { httpUrlField, invalidFields, nameField, normalizeUrl, targetIdField, timeField } from '../../kernel/fields.ts';
 import { canonicalJson, JsonText } from '../../kernel/json/json-text.ts';
 import { maxInt4, maxSeconds } from '../../kernel/limits.ts';
-import { unitAmounts } from '../../tenants/budget.ts';
+import { unitAmounts } from '../../tenants/named-settings.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { afterField, shortestEdge } from '../flows/after-request.ts';
 import { limitKeysOf } from '../limits/limit-keys.ts';

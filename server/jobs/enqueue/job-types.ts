@@ -4,7 +4,7 @@
 import type { Queryable } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';
 import { runQuery } from '../../database/sql.ts';
-import type { LimitSetting } from '../../tenants/limit.ts';
+import type { LimitSetting } from '../../tenants/named-settings.ts';
 import { announceTenants } from '../../tenants/tenant-store.ts';
 import type { RetryPolicy } from '../model/job.ts';
 

@@ -1,6 +1,6 @@
 // A job to enqueue, and the result of enqueuing it.
 
-import type { Limit } from '../../tenants/limit.ts';
+import type { Limit } from '../../tenants/named-settings.ts';
 import type { Dependency } from '../flows/dependencies.ts';
 import type { RequestColumn } from '../model/columns.ts';
 import type { Job } from '../model/job.ts';

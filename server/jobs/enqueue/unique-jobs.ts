@@ -4,7 +4,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { withLog } from '../../events/log/transaction-ids.ts';
+import { insertEvents } from '../../events/log/record.ts';
 import { newId } from '../../kernel/ids.ts';
 import { writeJson } from '../../kernel/json/json-text.ts';
 import { limitKeysSql, limitsForSql } from '../limits/limit-keys.ts';
@@ -169,12 +169,14 @@ const replaceStatement = statement(`
     returning j.id, j.target_id, j.status, j.attempt, j.lease_id, j.run_at
   ),
   recorded as (
-    ${withLog(tenant)}
-    insert into ${tenant}.events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select log.xid, 'job.replaced', id, target_id, status, status, attempt, lease_id, :actor,
-           jsonb_build_object('run_at', nullif(run_at, timestamptz '${never}'))
-      from changed
-     cross join log
+    ${insertEvents(tenant, {
+      source: 'changed',
+      type: `'job.replaced'`,
+      from: 'status',
+      to: 'status',
+      actor: ':actor',
+      data: `jsonb_build_object('run_at', nullif(run_at, timestamptz '${never}'))`,
+    })}
   )
   select id from changed`);
 

@@ -140,11 +140,14 @@ const nextDueStatement = statement(`
     from ${tenant}.jobs
    where ${statusIn(timedStatuses)}`);
 
-/** When the next PENDING or WAITING job is due, in milliseconds from now by the database's clock. */
-export async function nextDueInMs(db: Queryable, schema: Schema): Promise<number | undefined> {
+// The delay before a due job that could not be queued is tried again. Another daemon may have locked it.
+const retryDueMs = 250;
+
+/** When to queue the next batch of due jobs, after a batch of `queued`; infinite if no job will be due. */
+export async function nextBatchInMs(db: Queryable, schema: Schema, queued: number): Promise<number> {
   const [row] = await nextDueStatement.query<{ ms: number | null }>(db, schema, {});
-  const ms = row?.ms;
-  return ms === null || ms === undefined ? undefined : Math.max(0, ms);
+  const nextMs = Math.max(0, row?.ms ?? Number.POSITIVE_INFINITY) + 1;
+  return queued > 0 ? nextMs : Math.max(nextMs, retryDueMs);
 }
 
 const overdueStatement = statement(`
@@ -163,6 +166,8 @@ export async function expireUnstartedJobs(db: Database, schema: Schema, actor: s
 }
 
 export interface OrphanScan {
+  /** The number of jobs that were queued. They may be claimed. */
+  queued: number;
   /** The number of jobs that failed. */
   orphans: number;
   /** The number of leases that were opened again. */
@@ -222,13 +227,13 @@ export async function repairOrphans(
     dependents.length === 0
       ? 0
       : await db.transaction((tx) => resolveDependencies(tx, schema, { ended: [], waiting: dependents }));
-  if (ready > 0) await queueDueJobs(db, schema, options.actor, slice);
-  const error = jobError('ORPHANED', 'Job timed out or was orphaned.');
   // After an outage every PENDING job is past its time. A job that can still be queued is late, not orphaned.
-  if (waiting.length > 0) await queueDueJobs(db, schema, options.actor, slice);
+  const mayQueue = ready > 0 || waiting.length > 0;
+  const queued = mayQueue ? await queueDueJobs(db, schema, options.actor, slice) : 0;
+  const error = jobError('ORPHANED', 'Job timed out or was orphaned.');
   const orphans = await failJobs(db, schema, waiting, `j.status = 'PENDING'`, error, options.actor);
   const reopened = unleased.length === 0 ? [] : await reopenLeases(db, schema, unleased, options.leaseSeconds);
-  return { orphans, reopened, next: rows < slice ? undefined : (last ?? undefined) };
+  return { queued, orphans, reopened, next: rows < slice ? undefined : (last ?? undefined) };
 }
 
 /** Fails the jobs that still satisfy `extraGuard`. */

@@ -5,7 +5,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { insertEvents } from '../../events/log/record.ts';
+import { insertEvents, whileRunning } from '../../events/log/record.ts';
 import { endLeases, fence, type HeldJob, insertLease, isHeld } from '../claim/lease.ts';
 import type { StoredHold } from '../model/job.ts';
 
@@ -40,8 +40,7 @@ const fenceStatement = statement(`
       source: 'fenced',
       type: `'job.handler_unresponsive'`,
       actor: `'worker:' || ${newLease.owner}`,
-      from: `'RUNNING'`,
-      to: `'RUNNING'`,
+      ...whileRunning,
       data: ':eventData::jsonb',
     })}
   )

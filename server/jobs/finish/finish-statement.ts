@@ -26,10 +26,11 @@ import {
   type OutcomeKind,
   phaseUpdates,
 } from './outcome.ts';
+import { kindOf, notSuperseded, type WrittenEnd } from './stop-decisions.ts';
 
-/** @internal */
+/** @internal Exported for its test. */
 export interface FinishVariant {
-  kind: OutcomeKind;
+  end: WrittenEnd;
   /** One lease owns all the jobs. Otherwise the entry of each job names its lease. */
   oneLease: boolean;
   /** Some outcomes have data to store. Without entries, the statement looks up nothing per job. */
@@ -52,10 +53,14 @@ const jobIds = 'array(select unnest(:jobIds::uuid[]))';
  * @internal Exported for its test.
  */
 export const finishStatement = statementVariants<FinishVariant>(
-  ({ kind, oneLease, hasEntries, hasEventData, withAsked, lanes }) => `
+  ({ end, oneLease, hasEntries, hasEventData, withAsked, lanes }) => {
+    const kind = kindOf(end);
+    const guard = notSuperseded(end);
+    return `
   with ${givenDueTimes[kind] ?? ''}
   finished as (
     ${transition(kind).update(tenant, {
+      place: 'head',
       set: `${hasEntries ? assignments[kind] : completeWithoutResult},
            lease_owner = null,
            cancel_requested = false,
@@ -65,7 +70,7 @@ export const finishStatement = statementVariants<FinishVariant>(
       from: isDelayed(kind) ? 'given g' : undefined,
       where: `${isDelayed(kind) ? 'j.id = g.id' : `j.id = any(${jobIds})`}
        and j.lease_id = ${oneLease ? ':leaseId::uuid' : `(${entrySql} ->> 'lease')::uuid`}
-       ${stopRequestGuard[kind] === undefined ? '' : `and ${stopRequestGuard[kind]}`}
+       ${guard === undefined ? '' : `and ${guard}`}
        ${endsJob(kind) && !withAsked ? `and ${neverAsked}` : ''}`,
       returning: 'j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority',
     })}
@@ -90,14 +95,12 @@ export const finishStatement = statementVariants<FinishVariant>(
          jsonb_build_object(
            'accepted', accepted,
            'promoted', ${lanes === 'none' ? 'false' : 'exists (select 1 from promoted)'},
-           ${lanes === 'none' || !endsCanary.has(kind) ? '' : `'canary', ${hasCanary},`}
+           ${lanes === 'none' || !transition(kind).decidesCanary ? '' : `'canary', ${hasCanary},`}
            'ids', case when accepted < :count::int then (select jsonb_agg(id) from finished) end
          ) as summary
-    from (select count(*)::int as accepted from finished) as c`,
+    from (select count(*)::int as accepted from finished) as c`;
+  },
 );
-
-/** The outcomes that decide a canary. A drained canary is resumed as one; see lanes/conclude-canaries.ts. */
-const endsCanary = new Set<OutcomeKind>(['complete', 'completePartly', 'fail', 'stopPaused', 'stopCanceled']);
 
 const hasCanary = `exists (
              select 1
@@ -109,23 +112,6 @@ const selectStarted = `select ${claimedColumns(true)},
     null::jsonb as summary
   from claimed
   union all`;
-
-/**
- * Guards against a pause or cancel that was acknowledged while the attempt ended: the job must not start again, nor
- * hold its lane against a cancel. A completed attempt takes precedence, and a failure over a pause.
- */
-const noStopRequest = 'j.cancel_intent is null';
-const noCancelRequest = `j.cancel_intent is distinct from 'cancel'`;
-export const stopRequestGuard: Partial<Record<OutcomeKind, string>> = {
-  retry: noStopRequest,
-  recover: noStopRequest,
-  recoverLater: noStopRequest,
-  requeue: noStopRequest,
-  suspend: noStopRequest,
-  suspendAside: noStopRequest,
-  stopPaused: noCancelRequest,
-  fail: noCancelRequest,
-};
 
 /**
  * A guard of outcomes that end the job. If the job has asked a question, the outcome is refused, and finish.ts writes
@@ -185,8 +171,8 @@ const startNext = `startable as (
   ),
   claimed as (
     ${transition('start').update(tenant, {
-      set: `${becomesHead},
-           ${takeJob('start', nextLease)}`,
+      place: 'next',
+      set: takeJob('start', nextLease),
       where: 'j.id = any(array(select id from picked))',
       returning: returningClaimed,
     })}
@@ -236,17 +222,17 @@ interface FinishGroup extends BoundStatement {
 /** One row has the summary; the others are jobs that start. */
 export type FinishRow = ClaimedRow & { summary: FinishSummary | null };
 
-/** The statement for outcomes of one kind. */
+/** The statement for attempts that ended alike. */
 export function bindFinish(
   schema: Schema,
-  kind: OutcomeKind,
+  end: WrittenEnd,
   items: FinishedAttempt[],
   withAsked: boolean,
   options: FinishOptions,
 ): FinishGroup {
   const leaseId = items[0]?.leaseId;
   const oneLease = items.every((item) => item.leaseId === leaseId);
-  const isBare = kind === 'complete' && items.every((item) => isEmpty(item.outcome));
+  const isBare = end === 'complete' && items.every((item) => isEmpty(item.outcome));
   const entries: Record<string, object> = {};
   let hasEventData = false;
   // With one lease and no results there is nothing to look up.
@@ -258,9 +244,9 @@ export function bindFinish(
   const next = options.claimNext;
   const hasLanes = items.some((item) => item.targetId !== null);
   const lanes = !hasLanes ? 'none' : next === undefined ? 'promote' : 'claim';
-  const statement = finishStatement({ kind, oneLease, hasEntries: !isBare, hasEventData, withAsked, lanes });
+  const statement = finishStatement({ end, oneLease, hasEntries: !isBare, hasEventData, withAsked, lanes });
   const bound = statement.bind(schema, {
-    jobIds: isDelayed(kind) ? undefined : encodeUuids(items.map((item) => item.jobId)),
+    jobIds: statement.uses('jobIds') ? encodeUuids(items.map((item) => item.jobId)) : undefined,
     entries: statement.uses('entries') ? writeJson(entries) : undefined,
     leaseId: oneLease ? leaseId : undefined,
     endedLeases: options.endedLeases ?? [],

@@ -8,18 +8,13 @@ import { retryConflicts } from '../../database/sql-errors.ts';
 import type { Claimed } from '../claim/claim.ts';
 import { concludeCanaries } from '../lanes/conclude-canaries.ts';
 import { demotePaused, distinctTargets, lockTargets, promote } from '../lanes/lane.ts';
-import { type CancelDetail, type StopIntent, stoppedByUser } from '../model/job.ts';
+import type { StopRequest } from '../model/job.ts';
 import { askAboutBudgets } from '../questions/budget-question.ts';
 import { closeQuestions } from '../questions/close-questions.ts';
-import {
-  bindFinish,
-  endsJob,
-  type FinishOptions,
-  type FinishRow,
-  type StatementResult,
-  stopRequestGuard,
-} from './finish-statement.ts';
-import { type FinishedAttempt, isAwaiting, isOverBudget, type Outcome, type OutcomeKind } from './outcome.ts';
+import { transition } from '../transition.ts';
+import { bindFinish, endsJob, type FinishOptions, type FinishRow, type StatementResult } from './finish-statement.ts';
+import { type FinishedAttempt, isAwaiting, isOverBudget, type Outcome } from './outcome.ts';
+import { endOf, isSupersedable, requestedOutcome, type WrittenEnd } from './stop-decisions.ts';
 
 export interface FinishResult {
   /** Job ids whose outcome was accepted. The lease no longer owned the others. */
@@ -36,9 +31,9 @@ export async function finishAttempts(
   items: FinishedAttempt[],
   options: FinishOptions,
 ): Promise<FinishResult> {
-  const kind = items[0]?.outcome.kind;
-  // Without lanes and with one kind of outcome, one statement is enough.
-  if (items.every((item) => item.targetId === null && item.outcome.kind === kind && !needsTransaction(item.outcome))) {
+  const hasLanes = items.some((item) => item.targetId !== null);
+  // Without lanes and with one kind of end, one statement is enough.
+  if (!hasLanes && groupByEnd(items).size <= 1 && !items.some((item) => needsTransaction(item.outcome))) {
     const written = await retryConflicts(() => write(db, schema, items, options));
     const left = refused(items, written);
     if (left.length === 0) return toFinishResult(items, written);
@@ -46,13 +41,13 @@ export async function finishAttempts(
     return toFinishResult(items, merge([written, later]));
   }
   // No stop request can supersede these outcomes, so no statement depends on the result of an earlier one.
-  if (items.every((item) => stopRequestGuard[item.outcome.kind] === undefined && !isOverBudget(item.outcome))) {
+  if (items.every((item) => !isSupersedable(endOf(item.outcome)) && !isOverBudget(item.outcome))) {
     const first = await retryConflicts(() => db.pipelinedTransaction((tx) => write(tx, schema, items, options)));
     const left = refused(items, first);
     if (left.length === 0 && !first.canary) return toFinishResult(items, first);
     // The lane stays paused until this second transaction commits. If the daemon dies before, the sweeper does the
     // same.
-    return retryConflicts(() => db.transaction((tx) => finishRest(tx, schema, items, options, first)));
+    return retryConflicts(() => db.transaction((tx) => finishRemaining(tx, schema, items, options, first)));
   }
   return retryConflicts(() => db.transaction((tx) => finishAttemptsIn(tx, schema, items, options)));
 }
@@ -63,13 +58,13 @@ export async function finishAttemptsIn(
   items: FinishedAttempt[],
   options: FinishOptions,
 ): Promise<FinishResult> {
-  return finishRest(tx, schema, items, options, await write(tx, schema, items, options));
+  return finishRemaining(tx, schema, items, options, await write(tx, schema, items, options));
 }
 
 /**
  * Writes the rest: outcomes that the first write refused, lanes whose canary has ended, and questions about budgets.
  */
-async function finishRest(
+async function finishRemaining(
   tx: Queryable,
   schema: Schema,
   items: FinishedAttempt[],
@@ -130,11 +125,11 @@ async function write(
   withAsked = false,
 ): Promise<StatementResult> {
   const targets = distinctTargets(items);
-  const groups = [...groupByKind(items)].sort(([, a], [, b]) => b.length - a.length);
+  const groups = [...groupByEnd(items)].sort(([, a], [, b]) => b.length - a.length);
   // The largest group claims the next jobs. The last group ends the leases, because it sees the writes of those before
   // it. Values that cannot be encoded fail before anything is sent.
-  const statements = groups.map(([kind, group], n) =>
-    bindFinish(schema, kind, group, withAsked && endsJob(kind), {
+  const statements = groups.map(([end, group], n) =>
+    bindFinish(schema, end, group, withAsked && group.some((item) => endsJob(item.outcome.kind)), {
       actor: options.actor,
       ...(n === 0 && { claimNext: options.claimNext }),
       ...(n === groups.length - 1 && options.endedLeases && { endedLeases: options.endedLeases }),
@@ -166,20 +161,18 @@ async function lockAwaiting(tx: Queryable, schema: Schema, items: FinishedAttemp
 /** Selects outcomes that may have been refused because of a stop request, or because the job has asked a question. */
 function refused(items: FinishedAttempt[], { accepted }: StatementResult): FinishedAttempt[] {
   if (accepted.size === items.length) return [];
-  return items.filter(({ jobId, outcome: { kind } }) => {
-    return (stopRequestGuard[kind] !== undefined || endsJob(kind)) && !accepted.has(jobId);
+  return items.filter(({ jobId, outcome }) => {
+    return (isSupersedable(endOf(outcome)) || endsJob(outcome.kind)) && !accepted.has(jobId);
   });
 }
 
-interface RefusedRow {
+interface RefusedRow extends StopRequest {
   id: string;
   lease_id: string;
-  intent: StopIntent | null;
-  detail: CancelDetail | null;
 }
 
 const refusedStatement = statement(`
-  select id, lease_id, cancel_intent as intent, cancel_detail as detail
+  select id, lease_id, cancel_intent as "cancelIntent", cancel_detail as "cancelDetail"
     from ${tenant}.jobs
    where id = any(:jobIds::uuid[])
      and status = 'RUNNING'
@@ -201,10 +194,9 @@ async function finishRefused(
     const row = byId.get(item.jobId);
     if (row?.lease_id !== item.leaseId) return [];
     if (endsJob(item.outcome.kind)) return [item];
-    if (row.intent === null) return [];
-    const kind = row.intent === 'pause' ? 'stopPaused' : 'stopCanceled';
-    const { handler } = item.outcome;
-    return [{ ...item, outcome: { kind, message: stoppedByUser[row.intent], by: row.detail ?? undefined, handler } }];
+    const requested = requestedOutcome(endOf(item.outcome), row);
+    if (requested === undefined) return [];
+    return [{ ...item, outcome: { ...requested, handler: item.outcome.handler } }];
   });
   const written = await write(tx, schema, left, { actor, endedLeases }, true);
   const ended = left.filter(({ jobId, outcome }) => endsJob(outcome.kind) && written.accepted.has(jobId));
@@ -218,15 +210,16 @@ async function finishRefused(
 }
 
 function isRequeued(item: FinishedAttempt): boolean {
-  return item.outcome.kind === 'requeue' || item.outcome.kind === 'recover';
+  return transition(item.outcome.kind).to === 'QUEUED';
 }
 
-function groupByKind(items: FinishedAttempt[]): Map<OutcomeKind, FinishedAttempt[]> {
-  const groups = new Map<OutcomeKind, FinishedAttempt[]>();
+function groupByEnd(items: FinishedAttempt[]): Map<WrittenEnd, FinishedAttempt[]> {
+  const groups = new Map<WrittenEnd, FinishedAttempt[]>();
   for (const item of items) {
-    const group = groups.get(item.outcome.kind);
+    const end = endOf(item.outcome);
+    const group = groups.get(end);
     if (group) group.push(item);
-    else groups.set(item.outcome.kind, [item]);
+    else groups.set(end, [item]);
   }
   return groups;
 }

@@ -50,7 +50,7 @@ export interface Entry {
   result?: unknown;
   error?: JobError | undefined;
   hold?: StoredHold | undefined;
-  delay?: number;
+  delayMs?: number;
   waiting?: Waiting | undefined;
   awaited?: AwaitedCalls | undefined;
   eventData?: object | undefined;
@@ -84,7 +84,7 @@ function entryOfEnd(outcome: AttemptEnd): Entry {
     case 'retry':
     case 'recoverLater': {
       const { error, delayMs } = outcome;
-      return { error, delay: delayMs, eventData: { error, delay_ms: delayMs } };
+      return { error, delayMs, eventData: { error, delay_ms: delayMs } };
     }
     case 'fail':
     case 'recover':
@@ -115,7 +115,6 @@ function entryOfEnd(outcome: AttemptEnd): Entry {
 export const entrySql = '(:entries::jsonb -> j.id::text)';
 
 const completed = `finished_at = now(),
-           lane_head = (j.target_id is null),
            progress = 100`;
 const setError = `error = ${entrySql} -> 'error'`;
 const setResult = `result = ${entrySql} -> 'result'`;
@@ -131,7 +130,7 @@ const waits = `run_at = g.due_at,
            error = null,
            attempt_floor = j.attempt_floor + 1`;
 
-/** The assignments of each outcome, besides the status. */
+/** The assignments of each outcome, besides those of its transition. */
 export const assignments: Record<OutcomeKind, string> = {
   complete: `${completed},
            ${setResult},
@@ -145,16 +144,13 @@ export const assignments: Record<OutcomeKind, string> = {
   // Only completed jobs show 100. Otherwise the progress of a failed attempt stays as reported.
   fail: `progress = case when j.progress >= 100 then 99 else j.progress end,
            finished_at = now(),
-           ${heldWithError},
-           lane_head = (j.target_id is null or j.on_error = 'block')`,
+           ${heldWithError}`,
   stopPaused: heldWithError,
   stopCanceled: `finished_at = now(),
-           lane_head = (j.target_id is null),
            hold = null,
            ${setError}`,
   suspend: waits,
-  suspendAside: `${waits},
-           lane_head = (j.target_id is null)`,
+  suspendAside: waits,
   requeue: `hold = null,
            attempt = j.attempt - 1`,
   recover: `hold = null,
@@ -210,7 +206,7 @@ function dueTimes(dueAt: string): string {
   ),`;
 }
 
-const afterDelay = dueTimes(`now() + (value ->> 'delay')::float8 * interval '1 millisecond'`);
+const afterDelay = dueTimes(`now() + (value ->> 'delayMs')::float8 * interval '1 millisecond'`);
 // The waited event may have arrived before the job was locked. Reminders come before the end of a wait.
 const atWakeTime = dueTimes(`case
            when value -> 'awaited' is null then coalesce(value -> 'waiting' ->> 'until', '${never}')::timestamptz

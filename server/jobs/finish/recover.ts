@@ -10,13 +10,14 @@ import { retryConflicts } from '../../database/sql-errors.ts';
 import { jobs } from '../../database/tables/tenant.ts';
 import { backoffMs } from '../../kernel/backoff.ts';
 import { distinctTargets, lockTargets } from '../lanes/lane.ts';
-import { attemptsLeft, isTimedOutSql, type Job, type JobRow, stoppedByUser, toJob } from '../model/job.ts';
-import { type BudgetRules, findSpent } from '../model/job-budget.ts';
-import { budgetError, hasCode, jobError, timeoutError } from '../model/job-errors.ts';
+import { attemptsLeft, isTimedOutSql, type Job, type JobRow, toJob } from '../model/job.ts';
+import type { BudgetRules } from '../model/job-budget.ts';
+import { hasCode, jobError, timeoutError } from '../model/job-errors.ts';
 import { ownedStatuses, statusIn } from '../model/states.ts';
 import { applyTransition } from '../transition.ts';
 import { finishAttemptsIn } from './finish.ts';
 import type { Outcome } from './outcome.ts';
+import { supersedingOutcome } from './stop-decisions.ts';
 
 export interface ExpiredLease {
   id: string;
@@ -184,16 +185,14 @@ function outcomeOfTimeout(job: Job, owner: string, rules: BudgetRules, defaultSe
   return again ? { ...outcome, error } : { kind: 'fail', error };
 }
 
-/** Decides how the attempt ends if its holder stopped renewing: a requested cancel, a spent budget, then a requested pause. */
+/** Decides how the attempt ends if its holder stopped renewing. */
 export function outcomeOfLostLease(job: Job, owner: string, rules: BudgetRules): Outcome {
   // The handler was fenced off because it did not stop; its outcome was decided then.
   if (job.hold?.outcome !== undefined) return job.hold.outcome as Outcome;
-  if (job.cancelIntent === 'cancel')
-    return { kind: 'stopCanceled', message: stoppedByUser.cancel, by: job.cancelDetail ?? undefined };
-  const spent = findSpent(job, { ...job.usage, tokens: job.tokensUsed }, rules);
-  if (spent !== undefined) return { kind: 'fail', error: budgetError(spent) };
-  if (job.cancelIntent === 'pause')
-    return { kind: 'stopPaused', message: stoppedByUser.pause, by: job.cancelDetail ?? undefined };
+  return supersedingOutcome('leaseLost', job, rules) ?? outcomeOfExpiry(job, owner);
+}
+
+function outcomeOfExpiry(job: Job, owner: string): Outcome {
   const message = `The lease of ${owner} expired: attempt ${job.attempt} was lost.`;
   const error = jobError('LEASE_EXPIRED', message, { owner });
   if (!attemptsLeft(job)) return { kind: 'fail', error };

@@ -4,7 +4,7 @@
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { withLog } from '../../events/log/transaction-ids.ts';
+import { insertEvents, withoutJob } from '../../events/log/record.ts';
 import { heldStatuses, statusIn, succeededStatuses, terminalStatuses } from '../model/states.ts';
 import { lockTargets, promote } from './lane.ts';
 
@@ -44,15 +44,14 @@ const conclude = statement(`
     returning t.id, e.job_id, e.status, e.author, e.succeeded, e.resumes
   ),
   recorded as (
-    ${withLog(tenant)}
-    insert into ${tenant}.events (xid, type, target_id, actor, data)
-    select log.xid,
-           case when succeeded then 'target.resumed' else 'target.canary_failed' end,
-           id,
-           :actor,
-           jsonb_build_object('canary_job_id', job_id, 'job_status', status, 'author', author, 'paused', not resumes)
-      from changed
-     cross join log
+    ${insertEvents(tenant, {
+      ...withoutJob,
+      source: 'changed',
+      type: `case when succeeded then 'target.resumed' else 'target.canary_failed' end`,
+      targetId: 'id',
+      actor: ':actor',
+      data: `jsonb_build_object('canary_job_id', job_id, 'job_status', status, 'author', author, 'paused', not resumes)`,
+    })}
   )
   select id
     from changed

@@ -4,6 +4,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
+import { isOutOfLine } from '../../database/tables/tenant-jobs.ts';
 import type { Job } from '../model/job.ts';
 
 const lockStatement = statement(`
@@ -24,7 +25,7 @@ export async function lockTargets(tx: Queryable, schema: Schema, targetIds: read
 export const firstByPriority = 2;
 
 /** SQL: a job of a lane that is due and has not joined the line. */
-export const isDueOutOfLine = `status = 'PENDING' and not lane_head and run_at <= now()`;
+export const isDueOutOfLine = `${isOutOfLine} and run_at <= now()`;
 
 /** Assignments to a job in line that becomes the head of its lane. */
 export const becomesHead = 'lane_head = true, lane_rank = null';

@@ -7,17 +7,8 @@
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { burstOf, type Limit, tokenSeconds } from '../../tenants/limit.ts';
-import { ownedStatuses, statusIn } from '../model/states.ts';
-
-/** Predicate over `j`: the head waits at the gate. A partial index has the same predicate. */
-export const isGatedSql = `j.gated and j.lane_head and j.status = 'QUEUED'`;
-
-/**
- * Predicate over `j`: limits count the job as running, because it runs or was opened and may be claimed. An index has
- * the same predicate.
- */
-export const isInUseSql = `j.limit_keys is not null and not j.gated and ${statusIn(['QUEUED', ...ownedStatuses], 'j.status')}`;
+import { isAtGate, isInUse } from '../../database/tables/tenant-jobs.ts';
+import { burstOf, type Limit, tokenSeconds } from '../../tenants/named-settings.ts';
 
 export interface GateRequest {
   limits: readonly Limit[];
@@ -107,7 +98,7 @@ export const gateStatement = statement(`
            1 as visited,
            (select j.limit_keys
               from ${tenant}.jobs j
-             where ${isGatedSql}
+             where ${isAtGate('j.')}
                and j.limit_keys > coalesce(c.after, array[c.who])
              order by j.limit_keys
              limit 1) as keys
@@ -117,7 +108,7 @@ export const gateStatement = statement(`
            w.visited + 1,
            (select j.limit_keys
               from ${tenant}.jobs j
-             where ${isGatedSql}
+             where ${isAtGate('j.')}
                and j.limit_keys > w.keys
              order by j.limit_keys
              limit 1)
@@ -134,7 +125,7 @@ export const gateStatement = statement(`
            (count(*) filter (where j.status = 'QUEUED'))::int as open
       from ${tenant}.jobs j
      cross join lateral unnest(j.limit_keys[2:]) as k(key)
-     where ${isInUseSql}
+     where ${isInUse('j.')}
      group by k.key
   ),
   rooms as materialized (
@@ -165,7 +156,7 @@ export const gateStatement = statement(`
      cross join lateral (
        select j.id, j.priority, j.created_at
          from ${tenant}.jobs j
-        where ${isGatedSql}
+        where ${isAtGate('j.')}
           and j.limit_keys = g.keys
         order by j.priority, j.created_at, j.id
         limit least(g.room, greatest(1, :room::int / (select count(*) from group_rooms where room > 0)))
@@ -206,7 +197,7 @@ export const gateStatement = statement(`
        set gated = false,
            updated_at = now()
      where j.id = any(array(select id from picked))
-       and ${isGatedSql}
+       and ${isAtGate('j.')}
     returning j.limit_keys
   ),
   taken as materialized (

@@ -2,9 +2,15 @@
 // (`type:mail.send` for daemons, `queue:gpu` for remote workers). The others are one key per limit: its name, or name
 // and value (`per-account:42`). Jobs with equal keys wait for the same limits, so if the first of them has to wait, all
 // of them do. The function `limit_keys` of a tenant's schema computes the same keys for the SQL function `enqueue`;
-// tests compare the three implementations.
+// tests compare the three implementations. Also assigns keys to existing jobs.
 import { createHash } from 'node:crypto';
-import type { Limit } from '../../tenants/limit.ts';
+import type { Database } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
+import { retryConflicts } from '../../database/sql-errors.ts';
+import { firstUuid } from '../../kernel/limits.ts';
+import type { Limit } from '../../tenants/named-settings.ts';
+import { statusIn, terminalStatuses } from '../model/states.ts';
 
 // Longer values are hashed, so that the keys of a job fit into an index.
 const maxKeyBytes = 64;
@@ -87,4 +93,59 @@ export function limitsForSql(limits: readonly Limit[]): string {
       path: key === undefined ? null : key.split('.'),
     })),
   );
+}
+
+const slice = 2000;
+
+// A waiting job with new keys must pass the gate. A running job is counted from now on.
+const assignStatement = statement(`
+  with scanned as materialized (
+    select j.id, j.status, j.limit_keys, ${limitKeysSql} as wanted
+      from (select * from ${tenant}.jobs where id > :from order by id limit :slice) as j
+     where not (${statusIn(terminalStatuses, 'j.status')})
+  ),
+  last as (
+    select max(id::text) as id, count(*)::int as rows
+      from (select id from ${tenant}.jobs where id > :from order by id limit :slice) as s
+  ),
+  changed as (
+    update ${tenant}.jobs j
+       set limit_keys = s.wanted,
+           gated = s.status = 'QUEUED' and s.wanted is not null
+      from scanned s
+     where j.id = s.id
+       and j.status = s.status
+       and j.limit_keys is not distinct from s.limit_keys
+       and s.limit_keys is distinct from s.wanted
+    returning j.id
+  )
+  select (select count(*)::int from changed) as changed, last.id, last.rows from last`);
+
+interface Slice {
+  changed: number;
+  id: string | null;
+  rows: number;
+}
+
+/**
+ * Assigns the current limits to existing jobs after limits were added, changed or removed. Every daemon that reads the
+ * change does this, because jobs that it enqueued just before have the old keys. A second run finds nothing to change.
+ * Returns the number of jobs whose keys have changed.
+ */
+export async function assignLimits(
+  db: Database,
+  schema: Schema,
+  limits: readonly Limit[],
+  signal?: AbortSignal,
+): Promise<number> {
+  let from = firstUuid;
+  let changed = 0;
+  while (signal?.aborted !== true) {
+    const parameters = { limits: limitsForSql(limits), from, slice };
+    const [done] = await retryConflicts(() => assignStatement.query<Slice>(db, schema, parameters));
+    changed += done?.changed ?? 0;
+    if (done?.id == null || done.rows < slice) return changed;
+    from = done.id;
+  }
+  return changed;
 }

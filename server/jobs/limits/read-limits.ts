@@ -1,10 +1,11 @@
 // Reads the current counts of limits for the API: waiting and running jobs, and available tokens. The gate does its own
 // counting.
+
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { burstOf, type Limit, tokenSeconds } from '../../tenants/limit.ts';
-import { isGatedSql, isInUseSql } from './gate.ts';
+import { isAtGate, isInUse } from '../../database/tables/tenant-jobs.ts';
+import { burstOf, type Limit, tokenSeconds } from '../../tenants/named-settings.ts';
 import { limitNameOf } from './limit-keys.ts';
 
 interface KeyUse {
@@ -43,7 +44,7 @@ interface UseRow {
 const useStatement = statement(`
   with waiting as (
     select k.key, count(*)::int as count
-      from (select j.limit_keys from ${tenant}.jobs j where ${isGatedSql} limit :maxWaiting) as w
+      from (select j.limit_keys from ${tenant}.jobs j where ${isAtGate('j.')} limit :maxWaiting) as w
      cross join lateral unnest(w.limit_keys[2:]) as k(key)
      group by k.key
   ),
@@ -51,7 +52,7 @@ const useStatement = statement(`
     select k.key, count(*)::int as count
       from ${tenant}.jobs j
      cross join lateral unnest(j.limit_keys[2:]) as k(key)
-     where ${isInUseSql}
+     where ${isInUse('j.')}
      group by k.key
   ),
   buckets as (
@@ -121,12 +122,12 @@ const waitStatement = statement(`
   select k.key,
          (select count(*)::int
             from ${tenant}.jobs j
-           where ${isInUseSql}
+           where ${isInUse('j.')}
              and k.key = any(j.limit_keys[2:])) as running,
          (select count(*)::int
             from (select 1
                     from ${tenant}.jobs j
-                   where ${isGatedSql}
+                   where ${isAtGate('j.')}
                      and j.limit_keys = :limitKeys::text[]
                      and (j.priority, j.created_at, j.id) < (:priority::smallint, :createdAt::timestamptz, :id::uuid)
                    limit :maxWaiting) as a) as ahead,

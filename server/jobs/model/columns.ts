@@ -67,7 +67,9 @@ export function isNullable(column: JobColumn): boolean {
   return !table[column].notNull;
 }
 
-/** `j.id, j.created_at, …`, for the RETURNING of a hot statement. Reads use `columnList` of database/reads/drizzle.ts. */
+/**
+ * `j.id, j.created_at, …`, for the RETURNING of a hot statement. Reads use `columnList` of database/reads/drizzle.ts.
+ */
 export function sqlNames(columns: readonly JobColumn[], alias = ''): string {
   const prefix = alias === '' ? '' : `${alias}.`;
   return columns.map((column) => `${prefix}${sqlName(column)}`).join(', ');

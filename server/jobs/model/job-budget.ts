@@ -1,6 +1,6 @@
 // Budgets of jobs: the limits that apply to a job, and whether its usage exceeds them. Tokens have their own columns
 // and settings for historical reasons; every other unit is in `budget` and `usage`.
-import { type BudgetSettings, unitPattern } from '../../tenants/budget.ts';
+import { type BudgetSettings, unitPattern } from '../../tenants/named-settings.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 
 /** Amounts by unit. */

@@ -138,7 +138,7 @@ export const transitions = {
     from: running,
     to: 'PAUSED',
     event: 'job.paused',
-    lane: 'keep',
+    lane: 'hold',
     when: 'pause requested, or drain grace over: handler stopped',
   },
   stopCanceled: {

@@ -1,18 +1,8 @@
-// Spans around enqueueing and running, through the OpenTelemetry API: without an SDK in the process
-// they do nothing. The producer's `traceparent` stays on the job, so that a run, hours later and on
-// another machine, belongs to the trace of the request.
-import {
-  context,
-  isSpanContextValid,
-  ProxyTracerProvider,
-  ROOT_CONTEXT,
-  type Span,
-  type SpanContext,
-  SpanKind,
-  SpanStatusCode,
-  type Tracer,
-  trace,
-} from '@opentelemetry/api';
+// Spans around enqueueing and running, through the OpenTelemetry API: without an SDK in the process they do nothing.
+// The producer's `traceparent` stays on the job, so that a run, hours later and on another machine, belongs to the
+// trace of the request.
+import { createRequire } from 'node:module';
+import type { Context, Span, SpanContext } from '@opentelemetry/api';
 import { errorMessage } from '../../kernel/errors.ts';
 import type { Job } from './job.ts';
 
@@ -21,12 +11,14 @@ export async function withEnqueueSpan<T>(
   about: { tenant: string; type: string; count: number; traceparent?: string | undefined },
   put: (traceparent: string | undefined) => Promise<T>,
 ): Promise<T> {
+  const api = findApi();
+  if (api === undefined) return put(valid(about.traceparent));
   const options = {
-    kind: SpanKind.PRODUCER,
+    kind: api.SpanKind.PRODUCER,
     attributes: { 'leasehold.tenant': about.tenant, 'leasehold.job.type': about.type, 'leasehold.jobs': about.count },
   };
-  const span = tracer().startSpan(`enqueue ${about.type}`, options, parentOf(about.traceparent));
-  return within(span, () => put(traceparentOf(span.spanContext()) ?? valid(about.traceparent)));
+  const span = tracerOf(api).startSpan(`enqueue ${about.type}`, options, parentOf(api, about.traceparent));
+  return within(api, span, () => put(traceparentOf(span.spanContext()) ?? valid(about.traceparent)));
 }
 
 /**
@@ -39,10 +31,10 @@ export function withJobSpan<T>(
   run: () => Promise<T>,
   failureOf: (value: T) => string | undefined = () => undefined,
 ): Promise<T> {
-  // Thousands of jobs a second pass here, and most daemons have no SDK.
-  if (!isTracing()) return run();
+  const api = findApi();
+  if (api === undefined) return run();
   const options = {
-    kind: SpanKind.CONSUMER,
+    kind: api.SpanKind.CONSUMER,
     attributes: {
       'leasehold.tenant': tenant,
       'leasehold.job.id': job.id,
@@ -52,21 +44,32 @@ export function withJobSpan<T>(
       ...(job.targetId !== null && { 'leasehold.target': job.targetId }),
     },
   };
-  const span = tracer().startSpan(`run ${job.type}`, options, parentOf(job.traceparent));
-  return within(span, async () => {
+  const span = tracerOf(api).startSpan(`run ${job.type}`, options, parentOf(api, job.traceparent));
+  return within(api, span, async () => {
     const value = await run();
     const failure = failureOf(value);
-    if (failure !== undefined) markFailed(span, failure);
+    if (failure !== undefined) markFailed(api, span, failure);
     return value;
   });
 }
 
-function isTracing(): boolean {
-  const provider = trace.getTracerProvider();
-  return !(provider instanceof ProxyTracerProvider) || provider.getDelegateTracer('leasehold') !== undefined;
+type Api = typeof import('@opentelemetry/api');
+
+/** The object through which all copies of the API in a process find the SDK. */
+const registry = Symbol.for('opentelemetry.js.api.1');
+// The metrics load the API in this form; an import would load its fifty modules a second time.
+const require = createRequire(import.meta.url);
+
+/**
+ * Returns undefined without an SDK, which is found each time, because it may be registered at any time. Thousands of
+ * jobs a second pass here.
+ */
+function findApi(): Api | undefined {
+  const registered = (globalThis as { [registry]?: { trace?: unknown } })[registry];
+  return registered?.trace === undefined ? undefined : (require('@opentelemetry/api') as Api);
 }
 
-function markFailed(span: Span, message: string): void {
+function markFailed({ SpanStatusCode }: Api, span: Span, message: string): void {
   span.setStatus({ code: SpanStatusCode.ERROR, message });
 }
 
@@ -76,11 +79,16 @@ export function parseTraceparent(header: string | null | undefined): SpanContext
   if (!match) return undefined;
   const [, traceId = '', spanId = '', flags = '00'] = match;
   const found = { traceId, spanId, traceFlags: Number.parseInt(flags, 16) & 1, isRemote: true };
-  return isSpanContextValid(found) ? found : undefined;
+  return isValid(found) ? found : undefined;
+}
+
+/** An id of zeros means that there is none. */
+function isValid({ traceId, spanId }: SpanContext): boolean {
+  return /[^0]/.test(traceId) && /[^0]/.test(spanId);
 }
 
 function traceparentOf(span: SpanContext): string | undefined {
-  if (!isSpanContextValid(span)) return undefined;
+  if (!isValid(span)) return undefined;
   return `00-${span.traceId}-${span.spanId}-0${span.traceFlags & 1}`;
 }
 
@@ -88,23 +96,23 @@ function valid(header: string | undefined): string | undefined {
   return parseTraceparent(header) === undefined ? undefined : header;
 }
 
-function parentOf(traceparent: string | null | undefined) {
+function parentOf({ context, trace, ROOT_CONTEXT }: Api, traceparent: string | null | undefined): Context {
   const parent = parseTraceparent(traceparent);
   return parent === undefined ? context.active() : trace.setSpanContext(ROOT_CONTEXT, parent);
 }
 
-async function within<T>(span: Span, work: () => Promise<T>): Promise<T> {
+async function within<T>(api: Api, span: Span, work: () => Promise<T>): Promise<T> {
+  const { context, trace } = api;
   try {
     return await context.with(trace.setSpan(context.active(), span), work);
   } catch (error) {
-    markFailed(span, errorMessage(error));
+    markFailed(api, span, errorMessage(error));
     throw error;
   } finally {
     span.end();
   }
 }
 
-// Looked up each time, because an SDK may be registered after this module was loaded.
-function tracer(): Tracer {
+function tracerOf({ trace }: Api) {
   return trace.getTracer('leasehold');
 }

@@ -1,7 +1,9 @@
 // The filter of job lists and bulk operations. It finds unfinished jobs without scanning the history. There is no index
 // on status, because every change of a job would rewrite it; the partial indexes that the engine needs anyway find
 // unfinished jobs.
+
 import { type Parameters, tenant } from '../../database/sql.ts';
+import { isAtGate, isClaimable } from '../../database/tables/tenant-jobs.ts';
 import { holdKindSql } from '../model/hold.ts';
 import { type HoldKind, type Priority, priorityRank } from '../model/job.ts';
 import { heldStatuses, ownedStatuses, type Status, unstartedStatuses } from '../model/states.ts';
@@ -83,9 +85,9 @@ export function unfinishedIds(statuses: readonly Status[]): string {
   const from = (where: string) => `(select id from ${tenant}.jobs where ${where} limit :max)`;
   const parts: string[] = [];
   if (statuses.includes('QUEUED')) {
-    parts.push(from(`status = 'QUEUED' and lane_head and not remote and not gated`));
-    parts.push(from(`status = 'QUEUED' and lane_head and remote and not gated`));
-    parts.push(from(`gated and lane_head and status = 'QUEUED'`));
+    parts.push(from(isClaimable('daemon')));
+    parts.push(from(isClaimable('remoteWorker')));
+    parts.push(from(isAtGate()));
     parts.push(from(`lane_rank is not null and status = 'QUEUED'`));
   }
   if (statuses.includes('PENDING')) parts.push(from(`status = 'PENDING'`));

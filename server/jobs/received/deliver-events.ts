@@ -8,7 +8,7 @@ import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
-import { withLog } from '../../events/log/transaction-ids.ts';
+import { insertEvents } from '../../events/log/record.ts';
 import { wakeJobs } from '../finish/due-jobs.ts';
 import { distinctTargets, lockTargets } from '../lanes/lane.ts';
 import { type Status, statusIn, terminalStatuses } from '../model/states.ts';
@@ -142,14 +142,16 @@ const endWaitsStatement = statement(`
     returning p.job_id, p.name
   ),
   recorded as (
-    ${withLog(tenant)}
-    insert into ${tenant}.events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select log.xid, 'job.event_received', j.id, j.target_id, j.status, j.status, j.attempt, j.lease_id, :actor,
-           jsonb_build_object('step', d.name, 'event', :name::text, 'id', c.result -> 'id')
-      from ended d
+    ${insertEvents(tenant, {
+      source: `ended d
       join chosen c on c.job_id = d.job_id
-      join ${tenant}.jobs j on j.id = d.job_id
-     cross join log
+      join ${tenant}.jobs j on j.id = d.job_id`,
+      type: `'job.event_received'`,
+      from: 'j.status',
+      to: 'j.status',
+      actor: ':actor',
+      data: `jsonb_build_object('step', d.name, 'event', :name::text, 'id', c.result -> 'id')`,
+    })}
   )
   select j.id, j.target_id as "targetId", j.status
     from ended d

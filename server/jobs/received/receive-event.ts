@@ -6,7 +6,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { receivedMessage, sendNotification } from '../../database/notifications/notifications.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { withLog } from '../../events/log/transaction-ids.ts';
+import { insertEvents, withoutJob } from '../../events/log/record.ts';
 import { problem } from '../../kernel/errors.ts';
 import { nameField, pathNameField } from '../../kernel/fields.ts';
 import { newId } from '../../kernel/ids.ts';
@@ -52,11 +52,14 @@ const insertStatement = statement(`
     returning id, name, event_id, received_at
   ),
   recorded as (
-    ${withLog(tenant)}
-    insert into ${tenant}.events (xid, type, actor, data)
-    select log.xid, 'event.received', :actor, jsonb_build_object('name', name, 'id', coalesce(event_id, id::text))
-      from created
-     cross join log
+    ${insertEvents(tenant, {
+      ...withoutJob,
+      source: 'created',
+      type: `'event.received'`,
+      targetId: 'null',
+      actor: ':actor',
+      data: `jsonb_build_object('name', name, 'id', coalesce(event_id, id::text))`,
+    })}
   )
   select coalesce(event_id, id::text) as id, name, received_at as "receivedAt" from created`);
 

@@ -3,6 +3,7 @@ import { expect, test } from 'vitest';
 import { claimWithinCapacity } from '../../../server/scheduler/claim-within-capacity.ts';
 import { useScheduler, workerId } from '../../support/http/scheduler.ts';
 import { addJob, addJobs, finish } from '../../support/jobs.ts';
+import { staysOpen } from '../../support/postgres/database.ts';
 
 const api = useScheduler();
 type Given = Record<string, unknown>;
@@ -34,6 +35,22 @@ test('many concurrent workers, and daemons, never exceed the total', async () =>
   const running = granted + (local?.jobs.length ?? 0) + last.jobs.length;
   expect(running * 15).toBeLessThanOrEqual(70);
   expect(await used()).toBe(running * 15);
+});
+
+test('a claim of a daemon within a capacity says that it skipped locked jobs', async () => {
+  await api.capacity({ capacity_units: 70 });
+  const { db, schema } = api.tenant;
+  const [locked] = await addJobs(api.tenant, [{ costUnits: 1 }]);
+  const held = await db.transaction(async (tx) => {
+    await tx.query(`select 1 from ${schema}.jobs where id = $1 for update`, [locked!.id]);
+    return inProcess();
+  }, staysOpen);
+  expect(held.hasSkipped).toBe(true);
+  expect(held.jobs.map(({ id }) => id)).not.toContain(locked!.id);
+  const next = await inProcess();
+  expect(next.jobs.map(({ id }) => id)).toContain(locked!.id);
+  expect(next.hasSkipped).toBe(false);
+  for (const job of [...held.jobs, ...next.jobs]) await finish(api.tenant, job);
 });
 
 test('one job is claimed once, however many workers ask', async () => {

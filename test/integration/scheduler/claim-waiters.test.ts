@@ -9,6 +9,7 @@ import { HandlerRegistry } from '../../../server/worker/handlers/handler-registr
 import { eventually } from '../../support/eventually.ts';
 import { startApp } from '../../support/http/app.ts';
 import { useScheduler } from '../../support/http/scheduler.ts';
+import { staysOpen } from '../../support/postgres/database.ts';
 
 const api = useScheduler();
 const waiting = (count: number) => eventually(() => expect(api.waiters.size).toBe(count));
@@ -18,6 +19,18 @@ test('a waiting claim gets a job that is submitted meanwhile', async () => {
   await waiting(1);
   const { job_id } = await api.submit({ addon_id: 'slow' });
   expect(await claim).toMatchObject({ job_id, state: 'CLAIMED' });
+});
+
+test('a waiting claim gets a job that was locked when it was tried, without another wake-up', async () => {
+  const { db, schema } = api.tenant;
+  const { job_id } = await api.submit({ addon_id: 'locked' });
+  const claim = await db.transaction(async (tx) => {
+    await tx.query(`select 1 from ${schema}.jobs where id = $1 for update`, [job_id]);
+    const claiming = { answer: api.claim({ addon_id: 'locked', wait_sec: 100_000 }) };
+    await waiting(1);
+    return claiming;
+  }, staysOpen);
+  expect(await claim.answer).toMatchObject({ job_id, state: 'CLAIMED' });
 });
 
 test('it ends with 204 when its time is over, and with the server', async () => {

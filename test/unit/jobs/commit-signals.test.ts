@@ -20,7 +20,7 @@ function workOf(jobs: Enqueued[]) {
   return work;
 }
 
-it('knows that scheduled jobs cannot be claimed before the first of them is due', () => {
+it('scheduled jobs cannot be claimed before the first of them is due', () => {
   const work = workOf([enqueued({ status: 'PENDING' }), enqueued({ status: 'PENDING' })]);
   expect(work).toMatchObject({ isLater: true, dueInMs: 5000 });
 });

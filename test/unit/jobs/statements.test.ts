@@ -8,12 +8,12 @@ import { claimStatement } from '../../../server/jobs/claim/claim.ts';
 import { renewal } from '../../../server/jobs/claim/lease.ts';
 import { insertStatement } from '../../../server/jobs/enqueue/insert-jobs.ts';
 import { type FinishVariant, finishStatement } from '../../../server/jobs/finish/finish-statement.ts';
-import type { OutcomeKind } from '../../../server/jobs/finish/outcome.ts';
 import { endStatement, expiredLeases, ownedJobs } from '../../../server/jobs/finish/recover.ts';
+import type { WrittenEnd } from '../../../server/jobs/finish/stop-decisions.ts';
 
-const finish = (kind: OutcomeKind, variant: Partial<FinishVariant> = {}) =>
+const finish = (end: WrittenEnd, variant: Partial<FinishVariant> = {}) =>
   finishStatement({
-    kind,
+    end,
     oneLease: true,
     hasEntries: true,
     hasEventData: true,
@@ -37,6 +37,7 @@ const statements: Record<string, Statement> = {
   'finish-retry': finish('retry'),
   'finish-fail-and-promote': finish('fail', { lanes: 'promote' }),
   'finish-stop-paused': finish('stopPaused'),
+  'finish-drained': finish('drained'),
   'finish-stop-canceled': finish('stopCanceled', { lanes: 'promote' }),
   'finish-requeue': finish('requeue'),
   'finish-suspend': finish('suspend'),

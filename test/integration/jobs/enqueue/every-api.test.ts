@@ -12,7 +12,7 @@ import { loadConfig } from '../../../../server/kernel/config.ts';
 import { canonicalJson } from '../../../../server/kernel/json/json-text.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { ClaimWaiters } from '../../../../server/scheduler/claim-waiters.ts';
-import { limitsOf } from '../../../../server/tenants/limit.ts';
+import { limitsOf } from '../../../../server/tenants/named-settings.ts';
 import { updateTenantSettings } from '../../../../server/tenants/tenant-store.ts';
 import { jobTypes as known, useControl } from '../../../support/http/control.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';

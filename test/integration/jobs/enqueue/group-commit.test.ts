@@ -15,7 +15,7 @@ import { startProxy } from '../../../support/postgres/proxies/proxy.ts';
 
 const context = useTenant();
 /** Requests wait for as long as a busy machine takes for the others. */
-const patient = { signals: new CommitSignals(), maxLockMs: 600_000 };
+const longLock = { signals: new CommitSignals(), maxLockMs: 600_000 };
 const on = (targetId: string) => ({ type: 'demo.echo', payload: {}, targetId });
 
 /** Somebody else's transaction, which the server does not limit. */
@@ -39,7 +39,7 @@ async function orderOf(targetId: string): Promise<string[]> {
 
 test('requests of other lanes are acknowledged while one lane is locked; those of the locked one follow in order', async () => {
   await addJobs(context, [on('held'), on('free')]);
-  const group = new EnqueueGroupCommit(context.db, patient);
+  const group = new EnqueueGroupCommit(context.db, longLock);
   const enqueue = (targetId: string) => group.enqueue(context.tenant, [on(targetId)], 'test');
   const lock = await lockLane('held');
   const acknowledged: string[] = [];
@@ -84,7 +84,7 @@ function holdFirst() {
 
 test('a request without a lane does not wait for the commit before it', async () => {
   const { db, release, sent } = holdFirst();
-  const group = new EnqueueGroupCommit(db, patient);
+  const group = new EnqueueGroupCommit(db, longLock);
   const enqueue = () => group.enqueue(context.tenant, [{ type: 'demo.echo', payload: {} }], 'test');
   const first = enqueue();
   await eventually(() => expect(sent()).toBe(1));
@@ -95,7 +95,7 @@ test('a request without a lane does not wait for the commit before it', async ()
 
 test('requests of lanes are committed in the order of their arrival', async () => {
   const { db, release, sent } = holdFirst();
-  const group = new EnqueueGroupCommit(db, patient);
+  const group = new EnqueueGroupCommit(db, longLock);
   const enqueue = async (targetId: string) => (await group.enqueue(context.tenant, [on(targetId)], 'test'))[0]?.job.id;
   const first = enqueue('ordered');
   await eventually(() => expect(sent()).toBe(1));
@@ -126,7 +126,7 @@ test('a request whose idempotency key is locked by a silent transaction delays n
     `insert into ${context.schema}.jobs (id, status, type, queue, payload, client_request_id, lane_head, priority, max_attempts, on_error)
      select gen_random_uuid(), 'QUEUED', 'demo.echo', 'default', '{}', 'same', true, 2, 1, 'block'`,
   );
-  const group = new EnqueueGroupCommit(context.db, patient);
+  const group = new EnqueueGroupCommit(context.db, longLock);
   const keyed = group.enqueue(context.tenant, [{ type: 'demo.echo', payload: {}, clientRequestId: 'same' }], 'test');
   await group.enqueue(context.tenant, [on('beside')], 'test');
   await client.query('commit');

@@ -1,17 +1,19 @@
 // Unique jobs: at most one job of a type holds a key, whatever 50 callers do at once, and a held key is skipped, replaced
 // or debounced.
 import { expect, test } from 'vitest';
+import type { Queryable } from '../../../../server/database/database.ts';
 import { sealEvents } from '../../../../server/events/seals/seal.ts';
 import { cancelJob, pauseJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { enqueue, enqueueAllOrNone, enqueueInCallersTransaction } from '../../../../server/jobs/enqueue/enqueue.ts';
-import type { Unique } from '../../../../server/jobs/enqueue/new-job.ts';
+import type { Enqueued, Unique } from '../../../../server/jobs/enqueue/new-job.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { deleteFreeKeys } from '../../../../server/jobs/retention/delete-stale.ts';
 import { verifyTenant } from '../../../../server/verify/verify-tenant.ts';
+import { eventually } from '../../../support/eventually.ts';
 import { claim, eventTypes, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenant } from '../../../support/postgres/database.ts';
+import { lockWaiters, staysOpen, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 const by = (job: Pick<Job, 'id'>) => ({ jobId: job.id, actor: 'user:ann' });
@@ -29,13 +31,45 @@ async function run(type: string): Promise<Job> {
 test.each([undefined, 'lane'])('50 callers at once make one job (target %s)', async (targetId) => {
   const type = `crowd-${targetId}`;
   const all = await Promise.all(
-    Array.from({ length: 50 }, (_, n) => add(type, { key: 'k', conflict: n % 2 ? 'skip' : 'replace' }, { targetId })),
+    Array.from({ length: 50 }, (_, n) => {
+      const conflict = (['skip', 'replace', 'debounce'] as const)[n % 3] ?? 'skip';
+      return add(type, { key: 'k', conflict }, { targetId });
+    }),
   );
   expect(new Set(all.map(({ job }) => job.id)).size).toBe(1);
   expect(all.filter(({ kind }) => kind === 'created')).toHaveLength(1);
   expect((await add(type, { key: 'other' })).kind).toBe('created');
   expect((await add(`${type}-2`, { key: 'k' })).kind).toBe('created');
   await checkInvariants(context);
+});
+
+test('a request that finds a key free keeps others from it until its commit', async () => {
+  await add('taken', { key: 'k' });
+  await finish(context, await run('taken'));
+  const unique: Unique = { key: 'k', until: 'finished', conflict: 'skip', limits: [] };
+  let second: Promise<Enqueued> | undefined;
+  const meanwhile = async () => {
+    let hasAnswer = false;
+    second = add('taken', unique).finally(() => {
+      hasAnswer = true;
+    });
+    await eventually(async () => {
+      if (hasAnswer) return;
+      expect(await context.db.query(lockWaiters(context.schema))).not.toEqual([]);
+    });
+  };
+  const first = await context.db.transaction(async (tx) => {
+    const slow = {
+      async query(text: string, ...rest: []) {
+        const rows = await tx.query(text, ...rest);
+        if (/u\.held_until > now\(\)/.test(text)) await meanwhile();
+        return rows;
+      },
+    } as Queryable;
+    return enqueueInCallersTransaction(slow, context.tenant, [{ type: 'taken', payload: {}, unique }], 'test');
+  }, staysOpen);
+  expect(first).toMatchObject([{ kind: 'created' }]);
+  expect(await second).toMatchObject({ kind: 'replayed', unique: 'skipped', job: { id: first[0]!.job.id } });
 });
 
 test('until finished: the key is free when the job has ended for good, not while it is on hold', async () => {

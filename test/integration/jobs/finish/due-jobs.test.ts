@@ -138,7 +138,10 @@ test('100,000 waiting jobs cost the polls of an idle daemon nothing', async () =
   const nothing = () => {};
   const workers = { wake: nothing, dueIn: nothing, wakeGate: nothing };
   const sweeper = { sweep: async () => {} };
-  const tasks = createPolledTasks({ config: loadConfig({}), workers, schedules: workers, sweeper, tasks: {} as never });
+  const tasks = createPolledTasks({
+    ...{ config: loadConfig({}), workers, wakePeers: () => {}, schedules: workers, sweeper },
+    tasks: {} as never,
+  });
   /** What a poll of all tasks sends, and the search for jobs that are due. */
   const pagesOfAPoll = async () => {
     await context.db.query(`vacuum analyze ${schema}.jobs`);

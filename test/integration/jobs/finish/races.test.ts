@@ -5,6 +5,7 @@ import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { renewStatement } from '../../../../server/jobs/claim/lease.ts';
 import { findExpiredLeases, recoverLease } from '../../../../server/jobs/finish/recover.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';
+import { longJob, untilBegun } from '../../../support/daemon/long-job.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, claim, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
@@ -127,13 +128,12 @@ test('a pause neither reverts to running nor keeps a slot', async () => {
 });
 
 test('a paused job survives a deploy, and continues elsewhere after the resume', async () => {
-  const old = await startDaemon(context, { env: { WORKER_ID: 'old' } });
-  const job = await addJob(context, { type: 'demo.sleep', payload: { seconds: 600 }, targetId: 'deploy' });
-  // A job that is claimed and not started would be requeued, not paused.
-  await eventually(() => expect(old.workers.runningCount).toBe(1));
+  const old = await startDaemon(context, { env: { WORKER_ID: 'old' }, handlers: [longJob] });
+  const job = await addJob(context, { type: longJob.type, targetId: 'deploy' });
+  await untilBegun(context, job);
   await old.stop(0);
   expect((await reread(context, job)).status).toBe('PAUSED');
-  await startDaemon(context, { env: { WORKER_ID: 'new' } });
+  await startDaemon(context, { env: { WORKER_ID: 'new' }, handlers: [longJob] });
   const behind = await addJob(context, { targetId: 'elsewhere' });
   await eventually(async () => expect((await reread(context, behind)).status).toBe('SUCCESS'));
   expect((await reread(context, job)).status).toBe('PAUSED');

@@ -6,10 +6,9 @@ import type { NewJob } from '../../../../server/jobs/enqueue/enqueue.ts';
 import { expireUnstartedJobs, queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import type { Outcome } from '../../../../server/jobs/finish/outcome.ts';
 import { recoverLease } from '../../../../server/jobs/finish/recover.ts';
-import { assignLimits } from '../../../../server/jobs/limits/assign-limits.ts';
 import { dropFullBuckets, gateStatement, openGate } from '../../../../server/jobs/limits/gate.ts';
-import { claimantOf, limitKeysOf } from '../../../../server/jobs/limits/limit-keys.ts';
-import type { Limit, LimitSetting } from '../../../../server/tenants/limit.ts';
+import { assignLimits, claimantOf, limitKeysOf } from '../../../../server/jobs/limits/limit-keys.ts';
+import type { Limit, LimitSetting } from '../../../../server/tenants/named-settings.ts';
 import { addJobs, claim, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { useTenantPerTest } from '../../../support/postgres/database.ts';
 

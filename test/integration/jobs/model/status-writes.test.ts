@@ -172,9 +172,9 @@ test('the check finds a statement whose guard and new status belong to two trans
   expect(() => check([{ statement: mixed, from: 'CLAIMED', to: 'LEASE_PENDING' }])).toThrow();
 });
 
-test('an update cannot set another status than that of its transition', () => {
-  const parts = { where: 'true', returning: 'j.id' };
-  for (const set of [`status = 'RUNNING'`, `attempt = 1, status='RUNNING'`]) {
+test('an update cannot set another status or place in the lane than its transition does', () => {
+  const parts = { place: 'head', where: 'true', returning: 'j.id' } as const;
+  for (const set of [`status = 'RUNNING'`, `attempt = 1, status='RUNNING'`, 'lane_head = true', 'lane_rank = null']) {
     expect(() => transition('pause').update(context.schema, { ...parts, set })).toThrow('table of transitions');
   }
   const update = transition('pause').update(context.schema, { ...parts, set: `lease_id = null` });

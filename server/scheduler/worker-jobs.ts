@@ -1,17 +1,46 @@
-// Reads jobs and their events for the scheduler API. Bounded, with keyset pages.
+// Jobs for remote workers: submitting one, and reading jobs and their events, bounded and with keyset pages.
 
-import type { Queryable } from '../database/database.ts';
+import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { jsonBytes, withinBytes } from '../database/reads/bounded-reads.ts';
 import { columnList, columnsOf } from '../database/reads/drizzle.ts';
 import { runQuery, statement, tenant } from '../database/sql.ts';
 import { jobs } from '../database/tables/tenant.ts';
+import { enqueue, type NewJob } from '../jobs/enqueue/enqueue.ts';
+import { checkDocument, noteLimitBytes } from '../jobs/enqueue/enqueue-limits.ts';
+import type { UniqueOutcome } from '../jobs/enqueue/new-job.ts';
 import { type JobRow, toJob } from '../jobs/model/job.ts';
 import type { JobFilter } from '../jobs/read/filter.ts';
 import { pageOfIds } from '../jobs/read/page-of-ids.ts';
 import { idsWithinBytes, nextOf, summaryColumns } from '../jobs/read/read-jobs.ts';
 import { problem } from '../kernel/errors.ts';
 import { eventName, type JobState, type SchedulerJob, statusesOf, timeoutCodes } from './api-names.ts';
+
+export interface Submitted {
+  job: SchedulerJob;
+  /** False if this is the job of an earlier request with the same client_request_id. */
+  created: boolean;
+  /** Set if the job holds the unique key of the request: the effect of the request on it. */
+  unique: UniqueOutcome | undefined;
+}
+
+/** Any job type is accepted, because no daemon needs a handler for it. */
+export async function submitJob(db: Database, schema: Schema, job: NewJob, actor: string): Promise<Submitted> {
+  checkDocument(job.payload, 'payload');
+  checkDocument(job.constraints, 'constraints', noteLimitBytes);
+  const [enqueued] = await enqueue(db, schema, [job], actor);
+  if (enqueued === undefined) throw new Error('nothing was enqueued');
+  if (enqueued.kind === 'conflict') {
+    throw problem('IDEMPOTENCY_CONFLICT', 'This client_request_id was used for another request.', {
+      job_id: enqueued.job.id,
+    });
+  }
+  return {
+    job: await getSchedulerJob(db, schema, enqueued.job.id),
+    created: enqueued.kind === 'created',
+    unique: enqueued.kind === 'replayed' ? enqueued.unique : undefined,
+  };
+}
 
 const withPayload = `${summaryColumns}, j.payload`;
 
