@@ -23,6 +23,8 @@ else if (given.kind === 'refuse') {
   process.stderr.write(given.text);
   process.exitCode = 2;
 } else {
+  // The only package with source maps, which contain its whole source and would be kept in memory.
+  await Promise.all([import('drizzle-orm'), import('drizzle-orm/pg-core')]);
   // Stack traces name source lines, but only of modules that are loaded after this call: not in the daemon itself.
   process.setSourceMapsEnabled(true);
   const { removeNavigator } = await import('./database/connections/navigator.ts');

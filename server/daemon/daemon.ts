@@ -192,11 +192,11 @@ async function untilDatabaseAnswers(
 /** Errors of the connection, not of a statement. */
 function isUnavailable(error: unknown): boolean {
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
-  // 28*: wrong user or password, 3D000: no such database, 53*/57P*: too busy, starting or stopping.
+  // 28*: wrong user or password, 3D000: no such database, 53*/57P*: too busy, starting or stopping, 58*: its disk fails.
   // 25006: a standby, or read-only. 55P03: another daemon migrates.
   return (
     isOutage(error) ||
-    /^(E[A-Z]+|08|25006|28|3D000|53|55P03|57P)/.test(code) ||
+    /^(E[A-Z]+|08|25006|28|3D000|53|55P03|57P|58)/.test(code) ||
     /timeout|terminated|ECONN/i.test(errorMessage(error))
   );
 }

@@ -17,6 +17,7 @@ import { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
 import { loadHandlers } from '../worker/handlers/load-handlers.ts';
 import { ThreadPool } from '../worker/threads/thread-pool.ts';
 import { Daemon } from './daemon.ts';
+import { IdleMemory } from './idle-memory.ts';
 
 // The process exits this long after the drain, even if something keeps it alive.
 const exitMarginMs = 5000;
@@ -57,6 +58,7 @@ export async function runDaemon(): Promise<void> {
   };
   try {
     await daemon.start();
+    new IdleMemory().start();
     // Set by `leasehold dev`, which has printed everything at its first start.
     if (process.env.LEASEHOLD_RESTARTED === 'true') {
       process.stdout.write(`\n  Leasehold is running at ${daemon.url} with ${handlers.types().join(', ')}\n\n`);

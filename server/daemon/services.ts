@@ -1,7 +1,7 @@
 // Creates every part of a daemon in the order of their dependencies, subscribes them to the signals after commits, and
 // lists them in the order in which they start.
 import type { Express } from 'express';
-import { DaemonRegistration } from '../daemons/registration.ts';
+import { DaemonRegistration } from '../daemon-registry/registration.ts';
 import { keysChanged, tenantsChanged } from '../database/notifications/notifications.ts';
 import { ServerMonitor } from '../database/servers/availability.ts';
 import { EventStreams } from '../events/stream/streams.ts';
@@ -74,6 +74,7 @@ export function createServices(context: DaemonContext): Services {
     graceLeftMs: () => context.lifecycle.graceLeftMs(),
     onPeers: (live, able) => {
       notifications.setPeers(live > 0);
+      periodic.setPeers(live);
       workers.setPeers(able);
     },
   });
@@ -169,6 +170,7 @@ function receiveNotifications(
   });
   notifications.onEvents((slug) => {
     streams.wake(slug);
+    poller.wake();
     if (slug !== undefined && listeners.isUsed) tasks.listeners.wake(slug);
     if (slug !== undefined && dependencies.isActive(slug)) tasks.dependencies.wake(slug);
   });
@@ -202,6 +204,7 @@ function createHeartbeat({ config, databaseUrl, db, logger, metrics }: DaemonCon
     logger,
     listeners: observeHeartbeat(metrics, logger),
     roleOf: (schema) => db.tenantRoles?.of(schema),
+    nodeOf: (schema) => db.nodeOf(schema),
   });
 }
 

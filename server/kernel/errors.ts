@@ -24,7 +24,7 @@ const catalogue = {
   QUEUE_FULL: { status: 429, title: 'The tenant has as many waiting jobs as it may' },
   INTERNAL: { status: 500, title: 'Something went wrong on our side' },
   DATABASE_RIGHTS_MISSING: { status: 500, title: 'The role of the daemon lacks a right in the database' },
-  DATABASE_UNAVAILABLE: { status: 503, title: 'The database cannot be reached' },
+  DATABASE_UNAVAILABLE: { status: 503, title: 'The database cannot be used at present' },
   OVERLOADED: { status: 503, title: 'The server is busy; try again soon' },
   TARGET_LOCKED: { status: 503, title: 'The target is locked by another transaction' },
   DRAINING: { status: 503, title: 'The server is shutting down' },

@@ -125,3 +125,20 @@ export class EarliestTimer {
     clearTimeout(this.#timer);
   }
 }
+
+/** A signal for one reader. Set while nobody waits, it ends the next wait at once; set twice, it ends one. */
+export class Signal {
+  #isSet = false;
+  #wake: (() => void) | undefined;
+
+  set(): void {
+    if (this.#wake === undefined) this.#isSet = true;
+    this.#wake?.();
+    this.#wake = undefined;
+  }
+
+  async next(): Promise<void> {
+    if (!this.#isSet) await new Promise<void>((resolve) => (this.#wake = resolve));
+    this.#isSet = false;
+  }
+}

@@ -30,7 +30,7 @@ export interface PeriodicTasksOptions {
   signals: CommitSignals;
   retentionHooks?: RetentionHooks | undefined;
   listeners: EventListeners;
-  notifications: { readonly connected: boolean };
+  notifications: { readonly connected: boolean; notify(slug: string): void };
 }
 
 export interface PeriodicTasks {
@@ -38,10 +38,13 @@ export interface PeriodicTasks {
   poller: TenantPoller;
   tasks: PerTenantTasks;
   dependencies: DependencyResolver;
+  /** Sets the number of other live daemons, which share the polls and scans of idle tenants. */
+  setPeers(count: number): void;
 }
 
 export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTasks {
-  const { config, db, registry, logger, metrics, workers, schedules, signals } = options;
+  const { config, db, registry, logger, metrics, workers, schedules, signals, notifications } = options;
+  let daemons = 1;
   const underLoad = () => workers.underLoad;
   const onSetAside = reportSetAside(metrics, logger);
   const dependencies = new DependencyResolver({
@@ -69,14 +72,22 @@ export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTask
     db,
     registry,
     logger,
-    tasks: createPolledTasks({ config, workers, schedules, tasks, sweeper: createSweeper(options) }),
-    notifications: options.notifications,
+    tasks: createPolledTasks({
+      ...{ config, workers, schedules, tasks },
+      wakePeers: (slug) => notifications.notify(slug),
+      sweeper: createSweeper(options, () => daemons),
+    }),
+    notifications,
   });
   return {
     services: [...Object.values(tasks), createSessionRetention(db, logger), poller],
     poller,
     tasks,
     dependencies,
+    setPeers(count) {
+      daemons = 1 + count;
+      poller.setPeers(count);
+    },
   };
 }
 
@@ -99,8 +110,10 @@ function createDispatcher(options: PeriodicTasksOptions, onSlotFree: (slug: stri
   });
 }
 
-function createSweeper({ config, db, registry, logger, metrics, signals }: PeriodicTasksOptions): Sweeper {
+function createSweeper(options: PeriodicTasksOptions, daemons: () => number): Sweeper {
+  const { config, db, registry, logger, metrics, signals } = options;
   return new Sweeper({
+    daemons,
     db,
     registry,
     logger,

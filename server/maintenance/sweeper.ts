@@ -31,6 +31,8 @@ export interface SweeperOptions {
   tokenLimit: number;
   /** For how long after its start a daemon makes no repair scans. They would delay its first claims. */
   repairDelayMs?: number;
+  /** The number of live daemons, which share the repair scans; 1 by default. */
+  daemons?(): number;
   /** The timeout of an attempt if neither the job nor its tenant sets one; 0 means no limit. */
   timeoutSeconds: number;
   signals: Pick<CommitSignals, 'jobsWritten'>;
@@ -46,7 +48,7 @@ const repairSlice = 1000;
 const orphanSlicesPerSweep = 10;
 // Repairs look for states that should never exist, so a few tenants per pass are enough.
 const repairsPerPass = 4;
-// A tenant without new events is scanned again after this time, for changes made directly in SQL.
+// A tenant without new events is scanned again after this time by one of the daemons, for changes made directly in SQL.
 const rescanMs = 600_000;
 
 interface RepairPosition {
@@ -66,6 +68,8 @@ export class Sweeper {
   #positions = new Map<string, RepairPosition>();
   /** Tenants whose repair scan has not reached its end, longest waiting first. */
   #unrepaired = new Set<string>();
+  /** Tenants that are scanned first: the log counts more owned jobs than their leases name. */
+  #missing = new Set<string>();
 
   constructor(options: SweeperOptions) {
     this.#options = options;
@@ -73,7 +77,7 @@ export class Sweeper {
   }
 
   /** Includes suspended tenants, whose expired leases must not hold lanes forever. */
-  async sweep(found: readonly PollResult[]): Promise<void> {
+  async sweep(found: readonly Omit<PollResult, 'wasIdle'>[]): Promise<void> {
     const graceMs = this.#options.staleLeaseGraceSeconds * 1000;
     for (const { tenant, results } of found) {
       const { lease_ms, timeouts, expires_ms, resumes_ms, canary_ended } = results;
@@ -89,8 +93,9 @@ export class Sweeper {
       // The same number again is an error of the counts: the scan found no such job.
       const isMissing = unleased > 0 && unleased !== position.unleased;
       position.unleased = unleased;
-      if (!hasNewEvents && !isMissing && monotonicMs() < position.scannedAtMs + rescanMs) continue;
-      this.#unrepaired.add(tenant.id);
+      const isOverdue = monotonicMs() >= position.scannedAtMs + rescanMs * this.#daemons;
+      if (!hasNewEvents && !isMissing && !isOverdue) continue;
+      (isMissing ? this.#missing : this.#unrepaired).add(tenant.id);
       position.changed = true;
     }
     await this.#repairNext();
@@ -99,11 +104,15 @@ export class Sweeper {
   async #repairNext(): Promise<void> {
     if (performance.now() < this.#repairFrom) return;
     const tenants = new Map(this.#tenants().map((tenant) => [tenant.id, tenant]));
-    for (const id of [...this.#unrepaired].slice(0, repairsPerPass)) {
+    const perPass = Math.max(1, Math.floor(repairsPerPass / this.#daemons));
+    const ids = [...[...this.#missing].slice(0, repairsPerPass), ...[...this.#unrepaired].slice(0, perPass)];
+    for (const id of new Set(ids)) {
+      const waiting = this.#missing.has(id) ? this.#missing : this.#unrepaired;
+      this.#missing.delete(id);
       this.#unrepaired.delete(id);
       const tenant = tenants.get(id);
       if (tenant === undefined) this.#positions.delete(id);
-      else await this.#repairTenant(tenant);
+      else if (!(await this.#repairTenant(tenant))) waiting.add(id);
     }
   }
 
@@ -117,6 +126,10 @@ export class Sweeper {
     return position;
   }
 
+  get #daemons(): number {
+    return this.#options.daemons?.() ?? 1;
+  }
+
   #dbOf(tenant: Tenant): Database {
     return this.#options.db.forTenant(tenant.schema);
   }
@@ -125,14 +138,14 @@ export class Sweeper {
     return this.#options.registry.list().filter((t) => t.status === 'ACTIVE' || t.status === 'SUSPENDED');
   }
 
-  /** Scans some slices of the tenant for orphans and for lanes without a head. */
-  async #repairTenant(tenant: Tenant): Promise<void> {
+  /** Scans some slices of the tenant for orphans and for lanes without a head. Returns false if the scan must go on. */
+  async #repairTenant(tenant: Tenant): Promise<boolean> {
     const position = this.#positionOf(tenant);
     if (position.orphansFrom === firstUuid) position.changed = false;
     await this.#runStep(tenant, 'orphans', () => this.#repairOrphans(tenant, position));
     await this.#runStep(tenant, 'lanes', () => this.#repairLanes(tenant, position));
     if (position.orphansFrom === firstUuid) position.scannedAtMs = monotonicMs();
-    if (position.orphansFrom !== firstUuid || position.changed) this.#unrepaired.add(tenant.id);
+    return position.orphansFrom === firstUuid && !position.changed;
   }
 
   async #repairOrphans(tenant: Tenant, position: RepairPosition): Promise<number> {
@@ -141,7 +154,8 @@ export class Sweeper {
     let repaired = 0;
     for (let slice = 0; slice < orphanSlicesPerSweep; slice++) {
       const options = { actor, afterSeconds: orphanAfterSeconds, leaseSeconds, from: position.orphansFrom };
-      const { orphans, reopened, next } = await repairOrphans(db, tenant.schema, options);
+      const { queued, orphans, reopened, next } = await repairOrphans(db, tenant.schema, options);
+      if (queued > 0) this.#options.signals.jobsWritten(tenant);
       position.orphansFrom = next ?? firstUuid;
       if (reopened.length > 0) {
         const fields = { tenant: tenant.slug, leaseIds: reopened };

@@ -3,16 +3,18 @@
 // Polled tasks (`createPolledTasks`) share one statement: the tenant poller sends the probes of all tasks that are due,
 // for all tenants that are not idle. A probe reads the front of a small index, never a table.
 //
-//   poll        POLL_INTERVAL_SECONDS    claimable, gated and next due jobs, schedules   wakes workers and gates, sets timers
-//   followers   SWEEP_INTERVAL_SECONDS   followers of the event log that are behind     wakes statistics, webhooks, seals, listeners, dependencies
-//   operations  SWEEP_INTERVAL_SECONDS   a bulk operation that no daemon runs           wakes operations
-//   received    SWEEP_INTERVAL_SECONDS   an event from outside that was not delivered   wakes its delivery
-//   sweep       SWEEP_INTERVAL_SECONDS   expired leases, timeouts, deadlines, pauses    sweeps
-//   retention   1 minute                 the age of the oldest row of each kind         wakes retention
+//   poll        POLL_INTERVAL_SECONDS   claimable, gated and due jobs, schedules    wakes workers and gates, sets timers
+//   followers   SWEEP_INTERVAL_SECONDS  followers of the event log that are behind  wakes them
+//   operations  SWEEP_INTERVAL_SECONDS  a bulk operation that no daemon runs        wakes operations
+//   received    SWEEP_INTERVAL_SECONDS  an undelivered event from outside           wakes its delivery
+//   sweep       SWEEP_INTERVAL_SECONDS  expired leases, timeouts, deadlines, pauses sweeps
+//   retention   1 minute                the age of the oldest row of each kind      wakes retention
 //
 // Per-tenant tasks (create-per-tenant-tasks.ts) run only for tenants that were woken, by a polled task or by a commit.
-// Timers that are not about tenants (registry, keys, registration, heartbeat, expired sessions) belong to their own services.
+// Timers that are not about tenants (registry, keys, registration, heartbeat, expired sessions) belong to their own
+// services.
 
+import { isAtGate, isClaimable } from '../database/tables/tenant-jobs.ts';
 import { sealsFollower } from '../events/seals/seal-chain.ts';
 import { waitsForResolver } from '../jobs/flows/follow-dependencies.ts';
 import { canaryOverdueSql } from '../jobs/lanes/conclude-canaries.ts';
@@ -48,12 +50,15 @@ interface DueTimer {
 export interface PolledTaskParts {
   config: Config;
   workers: Wakeable & DueTimer & { wakeGate(slug: string): void };
+  /** Wakes the workers of the other daemons. */
+  wakePeers(slug: string): void;
   schedules: DueTimer;
   sweeper: { sweep(found: PollResult[]): Promise<void> };
   tasks: Record<keyof PerTenantTasks, Wakeable>;
 }
 
-export function createPolledTasks({ config, workers, schedules, sweeper, tasks }: PolledTaskParts): PolledTask[] {
+export function createPolledTasks(parts: PolledTaskParts): PolledTask[] {
+  const { config, workers, schedules, sweeper, tasks } = parts;
   const pollMs = config.pollIntervalSeconds * 1000;
   const sweepMs = config.sweepIntervalSeconds * 1000;
   const graceMs = config.staleLeaseGraceSeconds * 1000;
@@ -64,17 +69,18 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
       everyMs: pollMs,
       includesSuspended: false,
       probes: {
-        claimable: (s) =>
-          `exists (select 1 from ${s}.jobs where status = 'QUEUED' and lane_head and not remote and not gated)`,
-        gated: (s) => `exists (select 1 from ${s}.jobs where gated and lane_head and status = 'QUEUED')`,
+        claimable: (s) => `exists (select 1 from ${s}.jobs where ${isClaimable('daemon')})`,
+        gated: (s) => `exists (select 1 from ${s}.jobs where ${isAtGate()})`,
         due_ms: (s) => oldest(s, 'jobs', 'run_at', statusIn(timedStatuses)),
         fires_ms: (s) => oldest(s, 'schedules', 'next_at', 'paused_at is null and next_at is not null'),
       },
       isIdle: ({ claimable, gated, due_ms, fires_ms }, idleForMs) =>
         claimable !== true && gated !== true && msOrInfinity(due_ms) > idleForMs && msOrInfinity(fires_ms) > idleForMs,
       onResults(found) {
-        for (const { tenant, results } of found) {
+        for (const { tenant, results, hasNewEvents, wasIdle } of found) {
           if (results.claimable === true) workers.wake(tenant.slug);
+          // A change made directly in SQL. This daemon may have no handler for the job.
+          if (results.claimable === true && wasIdle && !hasNewEvents) parts.wakePeers(tenant.slug);
           if (results.gated === true) workers.wakeGate(tenant.slug);
           if (typeof results.due_ms === 'number') workers.dueIn(tenant.slug, Math.max(0, results.due_ms));
           if (typeof results.fires_ms === 'number') schedules.dueIn(tenant.slug, Math.max(0, results.fires_ms));
@@ -151,8 +157,8 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
         next_lease_ms: (s) =>
           `(select ${msUntil('min(expires_at)')} from ${s}.leases
              where state = 'ACTIVE' and expires_at >= now() - interval '${config.staleLeaseGraceSeconds} seconds')`,
-        // More than zero if an owned job has no active lease, as after a change made directly in SQL. The counts come from
-        // the log, so that an idle tenant costs the read of one row.
+        // More than zero if an owned job has no active lease, as after a change made directly in SQL. The counts come
+        // from the log, so that an idle tenant costs the read of one row.
         unleased: (s) =>
           `(${ownedCount(s)}) - (select coalesce(sum(cardinality(job_ids)), 0) from ${s}.leases where state = 'ACTIVE')::float8`,
         timeouts: (s, tenant) =>

@@ -1,6 +1,7 @@
 // The poll of all tenants. It sends the probes of every due task in one statement, and skips idle tenants: those
 // without writes since the last poll and without work due soon. An idle tenant is probed about once a minute, so that
-// changes made directly in SQL are noticed too.
+// changes made directly in SQL are noticed too. Several daemons share these probes: each probes an idle tenant less
+// often.
 import type { Database } from '../database/database.ts';
 import { isDatabaseLost } from '../database/sql-errors.ts';
 import { errorMessage } from '../kernel/errors.ts';
@@ -31,11 +32,13 @@ export interface PolledTask {
 export interface PollResult extends TenantProbeResults {
   /** An event was written since this task last saw results of the tenant. */
   hasNewEvents: boolean;
+  /** The tenant was skipped until now. Other daemons may still skip it. */
+  wasIdle: boolean;
 }
 
 interface TenantPollerOptions {
   db: Database;
-  registry: Pick<TenantRegistry, 'list' | 'onFingerprint'>;
+  registry: Pick<TenantRegistry, 'hasFewTenants' | 'list' | 'onFingerprint'>;
   logger: Logger;
   tasks: readonly PolledTask[];
   /** While it is connected, notifications of other daemons arrive, and `wake` is called if there is work. */
@@ -46,9 +49,12 @@ interface TenantPollerOptions {
 const maxIdleMs = 60_000;
 const idlePeriods = 12;
 // Used while all tenants are idle and notifications arrive. A lease granted meanwhile is still seen before it can
-// expire.
+// expire, because its event is announced to the other daemons.
 const periodsBetweenQuietPolls = 2;
+const maxPeriodsBetweenQuietPolls = 6;
 const never = Number.POSITIVE_INFINITY;
+// With few tenants the workers have sent their first claims already, and a poll at the same time would delay them.
+const firstPollMs = 200;
 // A poll that comes a little too early is repeated after this time.
 const minSoonMs = 100;
 
@@ -58,8 +64,17 @@ interface TaskState {
   /** The time at which a tenant must be probed again before the next period. */
   soonAt: number;
   running: Promise<void> | undefined;
-  /** By tenant id: the end of the time for which the tenant is skipped, and its version when that was decided. */
-  idleTenants: Map<string, { until: number; version: string | undefined }>;
+  /** By tenant id. */
+  idleTenants: Map<string, Idleness>;
+}
+
+interface Idleness {
+  probedAtMs: number;
+  /** For how long the tenant is skipped; 0 if it is not idle. */
+  idleMs: number;
+  /** By how many daemons the time may be multiplied, because nothing becomes due meanwhile. */
+  sharedBy: number;
+  version: string | undefined;
 }
 
 export class TenantPoller implements Service {
@@ -72,6 +87,8 @@ export class TenantPoller implements Service {
   #failures: TenantFailures;
   /** The last poll probed no tenant. */
   #quiet = false;
+  /** The number of live daemons. */
+  #daemons = 1;
 
   constructor(options: TenantPollerOptions) {
     this.#options = options;
@@ -94,7 +111,8 @@ export class TenantPoller implements Service {
 
   async start(): Promise<void> {
     await this.#interval.start();
-    this.#interval.wake();
+    if (this.#options.registry.hasFewTenants) this.#interval.within(firstPollMs);
+    else this.#interval.wake();
   }
 
   async stop(): Promise<void> {
@@ -109,9 +127,15 @@ export class TenantPoller implements Service {
     this.#interval.within(this.#everyMs);
   }
 
+  /** Sets the number of other live daemons, which poll the same tenants. */
+  setPeers(count: number): void {
+    this.#daemons = 1 + count;
+  }
+
   #nextPollMs(): number {
     const isQuiet = this.#quiet && this.#options.notifications?.connected === true;
-    const periodMs = this.#everyMs * (isQuiet ? periodsBetweenQuietPolls : 1);
+    const quietPeriods = Math.min(periodsBetweenQuietPolls * this.#daemons, maxPeriodsBetweenQuietPolls);
+    const periodMs = this.#everyMs * (isQuiet ? quietPeriods : 1);
     const soonestMs = Math.min(...this.#states.map((state) => state.soonAt)) - performance.now();
     return Math.min(periodMs, Math.max(minSoonMs, soonestMs));
   }
@@ -160,7 +184,8 @@ export class TenantPoller implements Service {
   #mustProbe(state: TaskState, tenant: Tenant, now: number): boolean {
     if (!appliesTo(state, tenant)) return false;
     const idle = state.idleTenants.get(tenant.id);
-    return idle === undefined || idle.until <= now || idle.version !== this.#activity.versionOf(tenant);
+    if (idle === undefined || idle.version !== this.#activity.versionOf(tenant)) return true;
+    return idle.probedAtMs + idle.idleMs * Math.min(idle.sharedBy, this.#daemons) <= now;
   }
 
   #deliver(state: TaskState, found: TenantProbeResults[], now: number): void {
@@ -168,12 +193,20 @@ export class TenantPoller implements Service {
     const idleMs = task.idleMs ?? Math.min(maxIdleMs, idlePeriods * task.everyMs);
     const pollResults = found.map(({ tenant, results }) => {
       const version = this.#activity.versionOf(tenant);
-      const hasNewEvents = idleTenants.get(tenant.id)?.version !== version || version === undefined;
-      const isIdle = this.#activity.isCommitted(tenant) && task.isIdle(results, 2 * idleMs, tenant);
-      // Jittered, so that tenants do not all come back in the same poll.
-      const until = isIdle ? now + idleMs * (0.7 + Math.random() * 0.3) : 0;
-      idleTenants.set(tenant.id, { until, version });
-      return { tenant, results, hasNewEvents };
+      const before = idleTenants.get(tenant.id);
+      const hasNewEvents = before?.version !== version || version === undefined;
+      const wasIdle = before !== undefined && before.idleMs > 0;
+      const isCommitted = this.#activity.isCommitted(tenant);
+      const isShared = isCommitted && task.isIdle(results, 2 * idleMs * this.#daemons, tenant);
+      const isIdle = isShared || (isCommitted && task.isIdle(results, 2 * idleMs, tenant));
+      idleTenants.set(tenant.id, {
+        probedAtMs: now,
+        // Jittered, so that tenants do not all come back in the same poll.
+        idleMs: isIdle ? idleMs * (0.7 + Math.random() * 0.3) : 0,
+        sharedBy: isShared ? this.#daemons : 1,
+        version,
+      });
+      return { tenant, results, hasNewEvents, wasIdle };
     });
     state.running = this.#runTask(task, pollResults).finally(() => {
       state.running = undefined;

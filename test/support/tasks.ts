@@ -87,6 +87,7 @@ export function createTasks(
     sweeper,
     workers: reports('workers'),
     schedules: reports('schedules'),
+    wakePeers: (slug) => onWake?.(`peers ${slug}`),
     tasks: {
       statistics: reports('statistics', tasks.statistics),
       webhooks: reports('webhooks', tasks.webhooks),

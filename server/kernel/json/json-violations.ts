@@ -1,5 +1,5 @@
-// Finds JSON values that Postgres cannot store or that are unsafe to merge. The search uses an explicit stack, because a
-// value nested 10,000 deep would overflow the call stack.
+// Finds JSON values that Postgres cannot store or that are unsafe to merge. The search uses an explicit stack, because
+// a value nested 10,000 deep would overflow the call stack.
 
 export interface JsonViolation {
   /** Path of the offending value: `payload.items[3].name`. */

@@ -1,5 +1,5 @@
-// Parses large JSON in several turns of the event loop: the text is cut at the commas of its large objects and lists, and
-// parsed piece by piece.
+// Parses large JSON in several turns of the event loop: the text is cut at the commas of its large objects and lists,
+// and parsed piece by piece.
 import { ownTurn, Pace } from '../clock.ts';
 
 // Takes at most about 4 ms: a piece of many small objects with a name each is the slowest.

@@ -7,6 +7,7 @@ import { toJobError } from '../../durable/job-error.ts';
 import type { StopReason } from '../../durable/stop-reason.ts';
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
+import { replacedBy } from '../../jobs/finish/stop-decisions.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import { timeoutOf } from '../../jobs/model/job.ts';
 import { withJobSpan } from '../../jobs/model/trace.ts';
@@ -37,7 +38,7 @@ export interface UnresponsiveEnd {
   /** Resolves when the handler has returned. */
   handlerEnd: Promise<HandlerEnd>;
   /** The time that a stoppable handler has to return. */
-  patienceMs: number;
+  returnTimeoutMs: number;
 }
 
 // A terminated thread exits within moments, and a handler that observes its signal returns soon after it.
@@ -140,7 +141,10 @@ export class Attempt implements HandlerRun {
     this.stop({ kind: 'timedOut', afterSeconds: this.#timeoutSeconds });
   }
 
-  /** Asks the handler to stop. The first reason counts, but a spent budget and a lost lease override it, and see `overrides`. */
+  /**
+   * Asks the handler to stop. The first reason counts, unless the table of stop-decisions.ts lets a later one replace
+   * it.
+   */
   stop(reason: StopReason): void {
     if (this.#finished) return;
     if (reason.kind === 'leaseLost') {
@@ -156,8 +160,7 @@ export class Attempt implements HandlerRun {
       this.#giveUp(reason, promptMs);
       return;
     }
-    const stronger = reason.kind === 'budgetSpent' || overrides(reason, this.#reason);
-    if (this.#reason !== undefined && !stronger) return;
+    if (this.#reason !== undefined && !replacedBy[this.#reason.kind].includes(reason.kind)) return;
     const first = this.#reason === undefined;
     this.#reason = reason;
     // The job was claimed ahead of its slot and has not started, so there is no handler to wait for.
@@ -236,7 +239,7 @@ export class Attempt implements HandlerRun {
     return end;
   }
 
-  #giveUp(reason: StopReason, patienceMs: number): void {
+  #giveUp(reason: StopReason, returnTimeoutMs: number): void {
     if (this.#finished) return;
     const handlerEnd = this.#handlerEnd;
     if (handlerEnd === undefined) {
@@ -244,7 +247,7 @@ export class Attempt implements HandlerRun {
       return;
     }
     const outcome = decideOutcome(this.job, undefined, reason, Math.random());
-    this.unresponsive = { reason, outcome, handlerEnd, patienceMs };
+    this.unresponsive = { reason, outcome, handlerEnd, returnTimeoutMs };
     this.#finish(outcome);
     this.#kill?.abort(reason);
   }
@@ -265,15 +268,6 @@ export class Attempt implements HandlerRun {
   get #timeoutSeconds(): number {
     return timeoutOf(this.job, this.tenant, this.config.jobTimeoutSeconds);
   }
-}
-
-/**
- * True if the new reason overrides the first: a cancel overrides a pause, and a person's request overrides a
- * suspension.
- */
-function overrides({ kind }: StopReason, before: StopReason | undefined): boolean {
-  if (before?.kind === 'suspended') return kind === 'paused' || kind === 'canceled';
-  return kind === 'canceled' && before?.kind === 'paused';
 }
 
 function failureOf(end: HandlerEnd): string | undefined {

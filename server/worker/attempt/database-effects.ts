@@ -194,7 +194,7 @@ interface Line {
   level: LogLevel;
   message: string;
   data?: Record<string, unknown> | undefined;
-  saidAt: number;
+  loggedAt: number;
 }
 
 interface LogBatch {
@@ -234,7 +234,7 @@ class LogWriter {
   }
 
   log(level: LogLevel, message: string, data: Record<string, unknown> | undefined): void {
-    const line: Line = { level, message: storableText(message, maxMessageLength), saidAt: performance.now() };
+    const line: Line = { level, message: storableText(message, maxMessageLength), loggedAt: performance.now() };
     if (data !== undefined) {
       const kept = toStorable(data, maxDataBytes, 'data');
       line.data = kept.ok ? (kept.value as Record<string, unknown>) : { not_stored: kept.error.message };
@@ -248,11 +248,11 @@ class LogWriter {
 
   async #write({ lines, dropped }: LogBatch): Promise<void> {
     const now = performance.now();
-    const said: NewLogLine[] = lines.map(({ saidAt, ...line }) => ({ ...line, ageMs: now - saidAt }));
+    const logged: NewLogLine[] = lines.map(({ loggedAt, ...line }) => ({ ...line, ageMs: now - loggedAt }));
     if (dropped > 0)
-      said.unshift({ level: 'warn', message: `${dropped} lines were dropped: logged too fast`, ageMs: 0 });
-    await this.#target.append(said);
-    this.#sinceTrim += said.length;
+      logged.unshift({ level: 'warn', message: `${dropped} lines were dropped: logged too fast`, ageMs: 0 });
+    await this.#target.append(logged);
+    this.#sinceTrim += logged.length;
     if (this.#sinceTrim < trimEvery) return;
     this.#sinceTrim = 0;
     await this.#target.trim();

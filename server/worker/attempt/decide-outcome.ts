@@ -3,7 +3,8 @@
 
 import type { StopReason } from '../../durable/stop-reason.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
-import { attemptsLeft, type CancelDetail, type Job, type JobError, stoppedByUser } from '../../jobs/model/job.ts';
+import { stoppedOutcome } from '../../jobs/finish/stop-decisions.ts';
+import { attemptsLeft, type CancelDetail, type Job, type JobError } from '../../jobs/model/job.ts';
 import { budgetError, timeoutError } from '../../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
 import { assertNever } from '../../kernel/errors.ts';
@@ -48,9 +49,9 @@ function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | 
       return outcomeOfFailure(job, error, false, random);
     }
     case 'paused':
-      return { kind: 'stopPaused', message: stoppedByUser.pause, by: reason.by };
+      return stoppedOutcome('pause', reason.by);
     case 'canceled':
-      return { kind: 'stopCanceled', message: stoppedByUser.cancel, by: reason.by };
+      return stoppedOutcome('cancel', reason.by);
     case 'suspended': {
       const { waiting, leftMs, awaited } = reason;
       return { kind: waiting.lane === 'released' ? 'suspendAside' : 'suspend', waiting, leftMs, awaited };
@@ -58,7 +59,7 @@ function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | 
     case 'drained':
       return reason.onDrain === 'requeue'
         ? { kind: 'requeue', reason: 'drained' }
-        : { kind: 'stopPaused', message: stoppedByUser.pause, by: drainedBy(job.leaseOwner) };
+        : stoppedOutcome('pause', drainedBy(job.leaseOwner));
     default:
       return assertNever(reason);
   }

@@ -27,7 +27,9 @@ interface PlacedPhase {
   tries: number;
 }
 
-/** Rejects with `JobStopped` if the attempt must stop. The new status of the running phase is written with the outcome. */
+/**
+ * Rejects with `JobStopped` if the attempt must stop. The new status of the running phase is written with the outcome.
+ */
 export async function runPhases(job: PhasedJob): Promise<HandlerEnd> {
   return new PhaseRunner(job).run();
 }

@@ -17,8 +17,8 @@ import type { Invoke } from './run-phase.ts';
 export type { HandlerEnd, HandlerRun };
 
 /**
- * One function with few objects, because thousands of jobs a second run through it. The test kit gives effects that keep
- * in memory what a daemon stores.
+ * One function with few objects, because thousands of jobs a second run through it. The test kit gives effects that
+ * keep in memory what a daemon stores.
  */
 export async function runHandler(definition: JobDefinition, run: HandlerRun, given?: Effects): Promise<HandlerEnd> {
   let effects = given;

@@ -36,7 +36,7 @@ class UnresponsiveHandler implements HeldLease {
   readonly #end: UnresponsiveEnd;
   readonly #expiry: NodeJS.Timeout;
   #terminated = false;
-  #patient = true;
+  #awaitsReturn = true;
   #lost = false;
   #wake: (() => void) | undefined;
 
@@ -70,8 +70,8 @@ class UnresponsiveHandler implements HeldLease {
    */
   async fence(): Promise<boolean> {
     // A thread that is being terminated exits without a fence.
-    if (this.#patient) await this.#sleep(this.#end.patienceMs);
-    this.#patient = false;
+    if (this.#awaitsReturn) await this.#sleep(this.#end.returnTimeoutMs);
+    this.#awaitsReturn = false;
     while (this.fenced && this.release === undefined && !this.#lost) await this.#sleep();
     if (this.release === undefined && (await this.#fence()) === 'held') return true;
     while (this.release === undefined) await this.#sleep();

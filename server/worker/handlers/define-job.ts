@@ -2,7 +2,7 @@
 // which checks the definition and infers payload and results.
 import type { z } from 'zod';
 import type { RetryOptions } from '../../durable/durable-context.ts';
-import { limitNamePattern, limitSetting } from '../../tenants/limit.ts';
+import { limitNamePattern, limitSetting } from '../../tenants/named-settings.ts';
 import type { JobContext } from './job-context.ts';
 
 export interface PhaseDefinition<P = unknown, N extends string = string, V = unknown, R = Record<string, unknown>> {
@@ -62,7 +62,7 @@ export interface JobDefinition<T extends string = string, I = unknown, P = unkno
 }
 
 /** Gets the parts of a context and the signal that ends the grace. */
-// biome-ignore lint/suspicious/noExplicitAny: the parts belong to the worker; naming their type here would go in circles.
+// biome-ignore lint/suspicious/noExplicitAny: the parts are the worker's; their type here would be a circle.
 type Isolate = (parts: any, kill: AbortSignal) => Promise<unknown>;
 
 const definitionMark = 'job/1';

@@ -2,7 +2,7 @@
 import type { CheckedPayload, JobTypes, TypeDefaults } from '../../jobs/enqueue/job-types.ts';
 import { defaultBackoff } from '../../kernel/backoff.ts';
 import { formatPath } from '../../kernel/json/json-violations.ts';
-import type { LimitSetting } from '../../tenants/limit.ts';
+import type { LimitSetting } from '../../tenants/named-settings.ts';
 import type { ThreadPool } from '../threads/thread-pool.ts';
 import type { JobDefinition, JobLimit } from './define-job.ts';
 

@@ -1,37 +1,76 @@
 // The heartbeat thread, with its own connection and event loop. It renews every lease that the main thread holds, one
-// statement per tenant and interval, as long as the main event loop is not blocked. The thread starts beside the first
-// claims of its daemon, so the driver is loaded a moment later.
+// statement per tenant and interval, as long as the main event loop is not blocked. In a cluster there is a connection
+// for the tenants of each node, so that a node that does not answer delays no tenant of another one. The thread starts
+// beside the first claims of its daemon, so the driver is loaded a moment later.
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
-import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat-messages.ts';
+import type { LiveJob } from '../../jobs/claim/lease.ts';
 import type { RenewalConnection } from './renewal-connection.ts';
-import { hasLeases, readLeases, signs } from './shared-leases.ts';
+import { flags, hasLeases, readLeases } from './shared-leases.ts';
+
+export interface HeartbeatOptions {
+  url: string;
+  intervalMs: number;
+  leaseSeconds: number;
+  stallMs: number;
+  timeoutMs: number;
+  /** Words that both threads read and write, see shared-leases.ts. */
+  flags: SharedArrayBuffer;
+  leases: SharedArrayBuffer;
+}
+
+// The messages between the main thread and this one: plain data only.
+export type ToThread =
+  /** Sent before the first lease of the tenant is added under this number. `node`: of a cluster, otherwise empty. */
+  | { kind: 'tenant'; number: number; schema: string; role: string | undefined; node: string }
+  | { kind: 'leases'; buffer: SharedArrayBuffer }
+  /** There are leases again. */
+  | { kind: 'wake' }
+  | { kind: 'reconnect' }
+  | { kind: 'stop' };
+
+export interface Renewal {
+  schema: string;
+  leaseIds: readonly string[];
+  sentAt: bigint;
+  /** The jobs that the leases still own. */
+  live: LiveJob[];
+}
+
+export type FromThread =
+  | ({ kind: 'renewed' } & Renewal)
+  | { kind: 'failed'; schema: string; message: string }
+  | { kind: 'stalled' };
 
 const options = workerData as HeartbeatOptions & { inbox: MessagePort };
 const port = parentPort;
 if (port === null) throw new Error('the heartbeat runs in a thread of a daemon');
 
-const shared = new Int32Array(options.signs);
+const shared = new Int32Array(options.flags);
 let leases = options.leases;
-/** Number → schema. */
+/** Number of the tenant → schema. */
 const schemas = new Map<number, string>();
 /** Schemas whose last renewal failed. */
 const failing = new Set<string>();
-/** schema → role, quoted. */
+/** Schema → role, quoted. */
 const roles = new Map<string, string>();
-let lastPulse = Atomics.load(shared, signs.pulse);
+/** Schema → node. */
+const nodes = new Map<string, string>();
+let lastPulse = Atomics.load(shared, flags.pulse);
 let pulseSeenAt = performance.now();
-let connection: RenewalConnection | undefined;
+const connections = new Map<string, RenewalConnection>();
+/** Nodes whose renewals are in progress. */
+const renewing = new Set<string>();
 // Before the first renewal, and not as late as that: a deployment may replace the files of an idle daemon.
 const loadAfterMs = 500;
-const loading = setTimeout(() => void connectionOf().catch(() => {}), loadAfterMs);
+const loading = setTimeout(() => void connectionTo('').catch(() => {}), loadAfterMs);
 let stopped = false;
 let timer: NodeJS.Timeout | undefined;
-let renewing = false;
 
 port.on('message', (message: ToThread) => {
   switch (message.kind) {
     case 'tenant':
       schemas.set(message.number, message.schema);
+      nodes.set(message.schema, message.node);
       if (message.role === undefined) roles.delete(message.schema);
       else roles.set(message.schema, message.role);
       break;
@@ -43,13 +82,13 @@ port.on('message', (message: ToThread) => {
       wake();
       break;
     case 'reconnect':
-      void connection?.disconnect();
+      void disconnect();
       break;
     case 'stop':
       stopped = true;
       clearTimeout(timer);
       clearTimeout(loading);
-      void Promise.resolve(connection?.disconnect()).then(() => process.exit(0));
+      void disconnect().then(() => process.exit(0));
       break;
   }
 });
@@ -57,7 +96,7 @@ port.on('message', (message: ToThread) => {
 wake();
 
 function wake(): void {
-  if (timer !== undefined || renewing) return;
+  if (timer !== undefined) return;
   // Without leases the main thread sent no pulse.
   pulseSeenAt = performance.now();
   schedule();
@@ -69,26 +108,27 @@ function schedule(): void {
   timer = undefined;
   if (stopped) return;
   if (!hasLeases(leases)) {
-    Atomics.store(shared, signs.asleep, 1);
-    // The main thread adds a lease before it reads the sign: one of both sees what the other wrote.
+    Atomics.store(shared, flags.asleep, 1);
+    // The main thread adds a lease before it reads the flag, so at least one of the two sees what the other wrote.
     if (!hasLeases(leases)) return;
-    Atomics.store(shared, signs.asleep, 0);
+    Atomics.store(shared, flags.asleep, 0);
   }
-  timer = setTimeout(() => void renewAll(), options.intervalMs * (0.9 + Math.random() * 0.1));
+  timer = setTimeout(renewAll, options.intervalMs * (0.9 + Math.random() * 0.1));
 }
 
-async function renewAll(): Promise<void> {
-  if (renewing) return;
+function renewAll(): void {
   timer = undefined;
-  renewing = true;
   const held = readHeld();
-  try {
-    if (mainLoopIsBlocked(held.size)) post({ kind: 'stalled' });
-    else for (const [schema, leaseIds] of healthyFirst(held)) await renew(schema, leaseIds);
-  } finally {
-    renewing = false;
-    schedule();
-  }
+  if (mainLoopIsBlocked(held.size)) post({ kind: 'stalled' });
+  else for (const [node, ofNode] of byNode(held)) void renewOn(node, ofNode);
+  schedule();
+}
+
+async function renewOn(node: string, held: [string, string[]][]): Promise<void> {
+  if (renewing.has(node)) return;
+  renewing.add(node);
+  for (const [schema, leaseIds] of healthyFirst(held)) await renew(node, schema, leaseIds);
+  renewing.delete(node);
 }
 
 /** Schema → lease ids. */
@@ -101,16 +141,26 @@ function readHeld(): Map<string, string[]> {
   return held;
 }
 
-/** A tenant whose node is down must not delay the renewals of others beyond their leases. */
-function healthyFirst(held: Map<string, string[]>): [string, string[]][] {
-  const all = [...held];
-  return [...all.filter(([schema]) => !failing.has(schema)), ...all.filter(([schema]) => failing.has(schema))];
+function byNode(held: Map<string, string[]>): Map<string, [string, string[]][]> {
+  const groups = new Map<string, [string, string[]][]>();
+  for (const entry of held) {
+    const node = nodes.get(entry[0]) ?? '';
+    const group = groups.get(node);
+    if (group === undefined) groups.set(node, [entry]);
+    else group.push(entry);
+  }
+  return groups;
+}
+
+/** A tenant whose renewals fail must not delay those of others beyond their leases. */
+function healthyFirst(held: [string, string[]][]): [string, string[]][] {
+  return [...held.filter(([schema]) => !failing.has(schema)), ...held.filter(([schema]) => failing.has(schema))];
 }
 
 /** A process whose event loop is blocked must lose its leases, because its handlers cannot be stopped. */
 function mainLoopIsBlocked(heldCount: number): boolean {
   const now = performance.now();
-  const current = Atomics.load(shared, signs.pulse);
+  const current = Atomics.load(shared, flags.pulse);
   // Without leases the main thread sends no pulse, and there is nothing to lose.
   if (current !== lastPulse || heldCount === 0) {
     lastPulse = current;
@@ -119,10 +169,10 @@ function mainLoopIsBlocked(heldCount: number): boolean {
   return now - pulseSeenAt > options.stallMs;
 }
 
-async function renew(schema: string, leaseIds: string[]): Promise<void> {
+async function renew(node: string, schema: string, leaseIds: string[]): Promise<void> {
   const sentAt = process.hrtime.bigint();
   try {
-    const live = await (await connectionOf()).renew(schema, leaseIds);
+    const live = await (await connectionTo(node)).renew(schema, leaseIds);
     failing.delete(schema);
     post({ kind: 'renewed', schema, leaseIds, sentAt, live });
   } catch (error) {
@@ -132,10 +182,18 @@ async function renew(schema: string, leaseIds: string[]): Promise<void> {
   }
 }
 
-async function connectionOf(): Promise<RenewalConnection> {
+async function connectionTo(node: string): Promise<RenewalConnection> {
   const { RenewalConnection } = await import('./renewal-connection.ts');
-  connection ??= new RenewalConnection(options, roles);
+  let connection = connections.get(node);
+  if (connection === undefined) {
+    connection = new RenewalConnection(options, roles);
+    connections.set(node, connection);
+  }
   return connection;
+}
+
+async function disconnect(): Promise<void> {
+  await Promise.all([...connections.values()].map((connection) => connection.disconnect()));
 }
 
 function post(message: FromThread): void {

@@ -7,8 +7,8 @@ import { monotonicMs } from '../../kernel/clock.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
 import { startThread } from '../threads/start-thread.ts';
-import type { FromThread, HeartbeatOptions, Renewal, ToThread } from './heartbeat-messages.ts';
-import { SharedLeases, signs } from './shared-leases.ts';
+import type { FromThread, HeartbeatOptions, Renewal, ToThread } from './heartbeat-thread.ts';
+import { flags, SharedLeases } from './shared-leases.ts';
 
 /** The jobs of one lease, as the worker loop knows them. */
 export interface HeldLease {
@@ -44,11 +44,12 @@ export class Heartbeat implements Service {
   #logger: Logger;
   #listeners: HeartbeatListeners;
   #roleOf: (schema: Schema) => string | undefined;
-  readonly #signs = new Int32Array(new SharedArrayBuffer(8));
+  #nodeOf: (schema: Schema) => string | undefined;
+  readonly #flags = new Int32Array(new SharedArrayBuffer(8));
   readonly #shared = new SharedLeases();
   /** What the thread knows of tenants, by schema. */
-  readonly #tenants = new Map<Schema, { number: number; role: string | undefined }>();
-  #leases = new Map<string, { lease: HeldLease; trustedUntil: number }>();
+  readonly #tenants = new Map<Schema, { number: number; role: string | undefined; node: string }>();
+  #leases = new Map<string, { lease: HeldLease; trustedUntilMs: number }>();
   #thread: Worker | undefined;
   #inbox: MessagePort | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -65,6 +66,8 @@ export class Heartbeat implements Service {
     listeners?: HeartbeatListeners;
     /** Returns the database role of a tenant, if it has one. */
     roleOf?(schema: Schema): string | undefined;
+    /** Returns the node of a tenant in a cluster. */
+    nodeOf?(schema: Schema): string | undefined;
   }) {
     this.#url = options.url;
     this.#intervalMs = options.heartbeatSeconds * 1000;
@@ -76,6 +79,7 @@ export class Heartbeat implements Service {
     this.#logger = options.logger;
     this.#listeners = options.listeners ?? {};
     this.#roleOf = options.roleOf ?? (() => undefined);
+    this.#nodeOf = options.nodeOf ?? (() => undefined);
   }
 
   async start(): Promise<void> {
@@ -102,12 +106,12 @@ export class Heartbeat implements Service {
 
   /** Renews the lease until `drop`. `claimSentAt` is the monotonic time before the claim was sent. */
   hold(lease: HeldLease, claimSentAt: bigint): void {
-    this.#leases.set(lease.leaseId, { lease, trustedUntil: this.#trust(claimSentAt) });
+    this.#leases.set(lease.leaseId, { lease, trustedUntilMs: this.#trust(claimSentAt) });
     this.#beginPulse();
     const isMoved = this.#shared.add(lease.leaseId, this.#numberOf(lease.schema));
     if (isMoved) this.#post({ kind: 'leases', buffer: this.#shared.buffer });
     // After the lease was added: the thread looks for leases once more before it sleeps.
-    if (Atomics.exchange(this.#signs, signs.asleep, 0) === 1) this.#post({ kind: 'wake' });
+    if (Atomics.exchange(this.#flags, flags.asleep, 0) === 1) this.#post({ kind: 'wake' });
   }
 
   drop(lease: HeldLease): void {
@@ -117,10 +121,11 @@ export class Heartbeat implements Service {
   #numberOf(schema: Schema): number {
     const known = this.#tenants.get(schema);
     const role = this.#roleOf(schema);
-    if (known !== undefined && known.role === role) return known.number;
+    const node = this.#nodeOf(schema) ?? known?.node ?? '';
+    if (known !== undefined && known.role === role && known.node === node) return known.number;
     const number = known?.number ?? this.#tenants.size + 1;
-    this.#tenants.set(schema, { number, role });
-    this.#post({ kind: 'tenant', number, schema, role });
+    this.#tenants.set(schema, { number, role, node });
+    this.#post({ kind: 'tenant', number, schema, role, node });
     return number;
   }
 
@@ -130,7 +135,7 @@ export class Heartbeat implements Service {
    */
   isTrusted(leaseId: string): boolean {
     const entry = this.#leases.get(leaseId);
-    if (entry !== undefined && entry.trustedUntil > monotonicMs()) return true;
+    if (entry !== undefined && entry.trustedUntilMs > monotonicMs()) return true;
     // A renewal may be waiting in the inbox.
     return this.trustedForMs(leaseId) > 0;
   }
@@ -139,16 +144,16 @@ export class Heartbeat implements Service {
   trustedForMs(leaseId: string): number {
     this.#receive();
     const entry = this.#leases.get(leaseId);
-    return entry === undefined ? 0 : entry.trustedUntil - monotonicMs();
+    return entry === undefined ? 0 : entry.trustedUntilMs - monotonicMs();
   }
 
   /**
-   * Returns until when a handler may begin without another read of its stop requests, by `monotonicMs()`. Infinity if the
-   * lease is not held: then nothing may begin, whatever was requested.
+   * Returns until when a handler may begin without another read of its stop requests, by `monotonicMs()`. Infinity if
+   * the lease is not held: then nothing may begin, whatever was requested.
    */
   startUntilMs(leaseId: string): number {
     const entry = this.#leases.get(leaseId);
-    return entry === undefined ? Number.POSITIVE_INFINITY : entry.trustedUntil - this.#trust(0n) + startWithinMs;
+    return entry === undefined ? Number.POSITIVE_INFINITY : entry.trustedUntilMs - this.#trust(0n) + startWithinMs;
   }
 
   /** Reconnects to the current server. */
@@ -159,7 +164,7 @@ export class Heartbeat implements Service {
   /** Runs only while leases are held, so an idle daemon has no timer. */
   #beginPulse(): void {
     if (this.#timer !== undefined || this.#stopping) return;
-    Atomics.add(this.#signs, signs.pulse, 1);
+    Atomics.add(this.#flags, flags.pulse, 1);
     this.#timer = setInterval(() => this.#tick(), pulseMs);
   }
 
@@ -175,7 +180,7 @@ export class Heartbeat implements Service {
       leaseSeconds: this.#leaseMs / 1000,
       stallMs: this.#stallMs,
       timeoutMs: Math.max(200, this.#leaseMs / 3),
-      signs: this.#signs.buffer as SharedArrayBuffer,
+      flags: this.#flags.buffer as SharedArrayBuffer,
       leases: this.#shared.buffer,
     };
     const thread = startThread(new URL('./heartbeat-thread', import.meta.url), {
@@ -188,7 +193,7 @@ export class Heartbeat implements Service {
     port1.unref();
     thread.on('error', (error) => this.#logger.error({ err: error }, 'heartbeat thread failed'));
     thread.on('exit', () => this.#exited(thread));
-    for (const [schema, { number, role }] of this.#tenants) this.#post({ kind: 'tenant', number, schema, role });
+    for (const [schema, known] of this.#tenants) this.#post({ kind: 'tenant', schema, ...known });
   }
 
   #exited(thread: Worker): void {
@@ -205,7 +210,7 @@ export class Heartbeat implements Service {
   }
 
   #tick(): void {
-    Atomics.add(this.#signs, signs.pulse, 1);
+    Atomics.add(this.#flags, flags.pulse, 1);
     this.check();
     if (this.#leases.size > 0) return;
     clearInterval(this.#timer);
@@ -218,7 +223,7 @@ export class Heartbeat implements Service {
     this.#receive();
     const now = monotonicMs();
     for (const [leaseId, entry] of this.#leases) {
-      if (entry.trustedUntil > now) continue;
+      if (entry.trustedUntilMs > now) continue;
       this.#leases.delete(leaseId);
       this.#shared.remove(leaseId);
       this.#logger.warn({ leaseId, jobs: entry.lease.jobIds.length }, 'lease expired without a renewal');
@@ -266,7 +271,7 @@ export class Heartbeat implements Service {
     for (const leaseId of leaseIds) {
       const entry = this.#leases.get(leaseId);
       if (entry === undefined) continue;
-      entry.trustedUntil = Math.max(entry.trustedUntil, this.#trust(sentAt));
+      entry.trustedUntilMs = Math.max(entry.trustedUntilMs, this.#trust(sentAt));
       for (const jobId of [...entry.lease.jobIds]) {
         const job = byId.get(jobId);
         // Another lease of this daemon may own the job by now.

@@ -1,5 +1,5 @@
-// Reads stop requests now, for handlers that are about to begin long after their claim. A job is RUNNING from its claim on,
-// so a cancel or pause may have been acknowledged since then.
+// Reads stop requests now, for handlers that are about to begin long after their claim. A job is RUNNING from its claim
+// on, so a cancel or pause may have been acknowledged since then.
 import type { Schema } from '../../database/identifiers.ts';
 import { renewLeases } from '../../jobs/claim/lease.ts';
 import { monotonicMs } from '../../kernel/clock.ts';

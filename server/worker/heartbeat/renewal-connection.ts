@@ -1,5 +1,5 @@
-// The connection of the heartbeat thread, which renews leases under the role of their tenant. A connection that does not
-// answer is destroyed, and the next renewal opens another.
+// The connection of the heartbeat thread, which renews leases under the role of their tenant. A connection that does
+// not answer is destroyed, and the next renewal opens another.
 import '../../database/connections/navigator.ts';
 import type pg from 'pg';
 import { idleInTransactionMs, keepAliveAfterMs, openSession } from '../../database/connections/session-limits.ts';
@@ -108,7 +108,7 @@ export class RenewalConnection {
     });
     await fresh.connect();
     const limits = { statementMs: timeoutMs, lockMs: timeoutMs, idleInTransactionMs };
-    this.#isDirect = (await openSession(fresh, limits)).direct;
+    this.#isDirect = (await openSession(fresh, limits, { mayName: false })).direct;
     this.#currentRole = noRole;
     return fresh;
   }

@@ -1,8 +1,11 @@
 // The leases that the main thread holds, in memory that the heartbeat thread reads at each beat. Most leases end before
 // the next beat: a message for each would wake the thread twice per job for nothing.
 
-/** Places in a buffer of two words: `pulse` grows while the main event loop runs; `asleep` is 1 while the thread has no timer. */
-export const signs = { pulse: 0, asleep: 1 };
+/**
+ * The words of a shared buffer: `pulse` grows while the main event loop runs; `asleep` is 1 while the thread has no
+ * timer.
+ */
+export const flags = { pulse: 0, asleep: 1 };
 
 // Each lease is its tenant's number, from one, and the four words of its id. A free entry has the number zero.
 const wordsPerLease = 5;
@@ -56,8 +59,8 @@ export function hasLeases(buffer: SharedArrayBuffer): boolean {
 }
 
 /**
- * Tenant → lease ids. An entry that is replaced meanwhile may be read half: the id of no lease, whose renewal finds no
- * row. The lease that replaces it is new, and read at the next beat.
+ * Tenant → lease ids. Of an entry that is replaced during the read, parts of both ids may be read: no lease has such an
+ * id, and its renewal finds no row. The new lease is read at the next beat.
  */
 export function readLeases(buffer: SharedArrayBuffer): Map<number, string[]> {
   const words = new Int32Array(buffer);

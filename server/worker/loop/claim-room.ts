@@ -20,6 +20,9 @@ interface ClaimRoomParts {
   outcomes: { readonly pending: number };
 }
 
+// After this time a daemon that left work to others checks whether it may hold more.
+export const peerRecheckMs = 10;
+
 export class ClaimRoom {
   readonly #tenantConcurrency: number;
   readonly #slots: Slots;

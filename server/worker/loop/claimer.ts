@@ -21,8 +21,12 @@ export interface ClaimerContext {
 export type SendClaim = (tenant: Tenant, request: NamedClaim) => Promise<Claimed>;
 
 export type ClaimAnswer =
-  /** `sentAt` is the monotonic time before the claim was sent. The lease is not older than that. */
-  { kind: 'claimed'; claimed: Claimed; sentAt: bigint } | { kind: 'failed'; error: unknown; retryInMs: number };
+  /**
+   * `sentAt` is the monotonic time before the claim was sent. The lease is not older than that. `againInMs` is set if
+   * the claim skipped locked jobs: when to claim again.
+   */
+  | { kind: 'claimed'; claimed: Claimed; sentAt: bigint; againInMs: number | undefined }
+  | { kind: 'failed'; error: unknown; retryInMs: number };
 
 const maxInFlight = 2;
 const firstRetryMs = 200;
@@ -30,6 +34,9 @@ const maxRetryMs = 10_000;
 // The pause after a claim that found nothing, before a wake-up by another daemon leads to the next claim.
 const firstPeerPauseMs = 5;
 const maxPeerPauseMs = 100;
+// The pause before the next claim after one that skipped locked jobs. A lane may stay locked for long.
+const firstSkipPauseMs = 5;
+const maxSkipPauseMs = 1000;
 
 export class Claimer {
   readonly #context: ClaimerContext;
@@ -44,6 +51,8 @@ export class Claimer {
   /** The number of claims without jobs since the last one with jobs. */
   #emptyClaims = 0;
   #lastEmptyAt = Number.NEGATIVE_INFINITY;
+  /** The number of claims that skipped locked jobs since the last one that skipped none. */
+  #skips = 0;
   /** Claims whose answers were lost with their connection. They may have taken jobs, whose leases are not renewed. */
   #lostLeaseIds: string[] = [];
 
@@ -110,7 +119,7 @@ export class Claimer {
       const sentAt = process.hrtime.bigint();
       const claimed = await this.#send(tenant, request);
       this.#onAnswer(claimed, room, wakeUps);
-      return { kind: 'claimed', claimed, sentAt };
+      return { kind: 'claimed', claimed, sentAt, againInMs: this.#skipPauseMs(claimed) };
     } catch (error) {
       this.addLost(request.leaseId, error);
       this.#mayHaveWork = false;
@@ -154,6 +163,13 @@ export class Claimer {
     this.#failures = 0;
     this.#emptyClaims = claimed.jobs.length === 0 ? this.#emptyClaims + 1 : 0;
     if (claimed.jobs.length === 0) this.#lastEmptyAt = performance.now();
+  }
+
+  #skipPauseMs({ hasSkipped = false }: Claimed): number | undefined {
+    if (!hasSkipped) this.#skips = 0;
+    if (!hasSkipped) return undefined;
+    this.#skips += 1;
+    return Math.min(firstSkipPauseMs * 2 ** (this.#skips - 1), maxSkipPauseMs);
   }
 
   #backOff(): number {

@@ -1,9 +1,8 @@
-// The gate of limits in a tenant's loop. The loop runs it when it is woken, a slot becomes free or a token is due, one run
-// at a time. It runs in parallel to claims, so a job without a limit does not wait for it.
+// The gate of limits in a tenant's loop. The loop runs it when it is woken, a slot becomes free or a token is due, one
+// run at a time. It runs in parallel to claims, so a job without a limit does not wait for it.
 import type { Database } from '../../database/database.ts';
-import { assignLimits } from '../../jobs/limits/assign-limits.ts';
 import { dropFullBuckets, type GatePosition, openGate } from '../../jobs/limits/gate.ts';
-import { claimantOf } from '../../jobs/limits/limit-keys.ts';
+import { assignLimits, claimantOf } from '../../jobs/limits/limit-keys.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Metrics } from '../../stats/metrics.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
@@ -24,6 +23,9 @@ export interface GateRun {
 
 // Tokens of a fast limit are given out together, because a run for each would cost more than smooth starts are worth.
 const minPauseMs = 20;
+// A run costs some milliseconds of CPU. Jobs without limits wake it too: while its runs open nothing, it follows their
+// wake-ups less and less often. The time of a token is known, and is not delayed by this.
+const maxPauseMs = 160;
 // The loop has no room. Nothing is sent to the database.
 const fullMs = 100;
 // The delay after a run that could not visit all keys.
@@ -38,6 +40,8 @@ export class LimitGate {
   #isRunning = false;
   #again = false;
   #lastRunAt = Number.NEGATIVE_INFINITY;
+  /** The pause after the last run before a wake-up leads to the next one. */
+  #pauseMs = minPauseMs;
   #cleanedAt = performance.now();
   #position: GatePosition | undefined;
 
@@ -57,7 +61,7 @@ export class LimitGate {
 
   /** The delay until the next run may begin. Undefined during a run, after which the gate runs again. */
   runInMs(): number | undefined {
-    if (!this.#isRunning) return this.#lastRunAt + minPauseMs - performance.now();
+    if (!this.#isRunning) return this.#lastRunAt + this.#pauseMs - performance.now();
     this.#again = true;
     return undefined;
   }
@@ -94,7 +98,7 @@ export class LimitGate {
     this.#isRunning = false;
     this.#lastRunAt = performance.now();
     const { opened, nextMs } = result;
-    if (this.#again) return { opened, nextMs: minPauseMs };
+    if (this.#again) return { opened, nextMs: Math.max(minPauseMs, Math.min(this.#pauseMs, nextMs ?? maxPauseMs)) };
     return { opened, nextMs: nextMs === undefined ? undefined : Math.max(minPauseMs, nextMs) };
   }
 
@@ -107,6 +111,7 @@ export class LimitGate {
     await this.#clean();
     const { opened, position, nextMs } = await openGate(db, schema, { limits, claimants, room, from: this.#position });
     this.#position = position;
+    this.#pauseMs = opened > 0 ? minPauseMs : Math.min(this.#pauseMs * 2, maxPauseMs);
     if (opened > 0) metrics.limitedOpened.add(slug, opened);
     return { opened, nextMs: position === undefined ? nextMs : nextKeysMs };
   }

@@ -21,7 +21,7 @@ const maxBatchChars = 262_144;
 const longRun = 100;
 // Jobs that come one by one, several a millisecond, would each pay for a commit of their own. Nothing follows from the
 // success of a job without a lane, so it is written this long after the write before it, with others.
-const minGapMs = 3;
+const minGapMs = 8;
 const enoughToWrite = 50;
 
 /**

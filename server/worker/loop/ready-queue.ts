@@ -1,5 +1,5 @@
 // Attempts that were claimed ahead of their slots, so that short jobs share statements and commits. Their leases are
-// renewed like all others. An attempt that does not start in time is requeued.
+// renewed like all others. An attempt that does not start in time is requeued: soon if other daemons could run it.
 import { priorityRank } from '../../jobs/model/job.ts';
 import type { Attempt } from '../attempt/attempt.ts';
 
@@ -7,8 +7,11 @@ import type { Attempt } from '../attempt/attempt.ts';
 const aheadMs = 100;
 const maxAhead = 4500;
 const requeueAfterMs = 1000;
+// A daemon without peers would claim the same jobs again. On a machine that is too busy that made it slower still.
+const requeueAloneAfterMs = 10_000;
 
 export class ReadyQueue {
+  readonly #hasPeers: () => boolean;
   #attempts: Attempt[] = [];
   #timer: NodeJS.Timeout | undefined;
   /** Moving average of the duration of attempts. Infinity until the first one ends. */
@@ -16,13 +19,17 @@ export class ReadyQueue {
   /** What waits has as many bytes as one claim may have. */
   #isHeavy = false;
 
+  constructor({ hasPeers }: { hasPeers(): boolean }) {
+    this.#hasPeers = hasPeers;
+  }
+
   get size(): number {
     return this.#attempts.length;
   }
 
   /**
-   * How many jobs `slots` slots will start within `aheadMs`, beyond those that are free. None while large payloads wait:
-   * thousands of them would fill the memory.
+   * How many jobs `slots` slots will start within `aheadMs`, beyond those that are free. None while large payloads
+   * wait: thousands of them would fill the memory.
    */
   ahead(slots: number): number {
     if (this.#averageMs > aheadMs || (this.#isHeavy && this.size > 0)) return 0;
@@ -63,10 +70,10 @@ export class ReadyQueue {
     for (const attempt of this.#attempts.splice(0)) attempt.requeue(reason);
   }
 
-  /** Slots did not become free as expected. The jobs are requeued, because other daemons may run them. */
+  /** Slots did not become free as expected. */
   #requeueOld(): void {
     this.#timer = undefined;
-    const tooOld = performance.now() - requeueAfterMs / 2;
+    const tooOld = performance.now() - (this.#hasPeers() ? requeueAfterMs / 2 : requeueAloneAfterMs);
     const old = this.#attempts.filter((attempt) => attempt.batch.claimedAt < tooOld);
     this.#attempts = this.#attempts.filter((attempt) => attempt.batch.claimedAt >= tooOld);
     for (const attempt of old) attempt.requeue('not started in time');

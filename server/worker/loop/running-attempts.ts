@@ -25,7 +25,7 @@ export const leaseExpiredReason = 'the lease ran out before the attempt began';
 const minTimeoutMs = 5;
 
 export class RunningAttempts {
-  readonly ready = new ReadyQueue();
+  readonly ready: ReadyQueue;
   readonly claimLimit: ClaimLimit;
   readonly #context: LoopContext;
   readonly #observe: LoopObserver;
@@ -45,7 +45,9 @@ export class RunningAttempts {
     this.#context = context;
     this.#observe = observe;
     this.#unresponsive = new UnresponsiveHandlers(context, observe);
-    this.claimLimit = new ClaimLimit({ hasPeers: () => context.peers.count > 0 });
+    const hasPeers = () => context.peers.count > 0;
+    this.ready = new ReadyQueue({ hasPeers });
+    this.claimLimit = new ClaimLimit({ hasPeers });
   }
 
   /** The number of attempts that run or wait for a slot, and of handlers that were asked to stop and still run. */
@@ -168,7 +170,7 @@ export class RunningAttempts {
   #onEnded(attempt: Attempt): void {
     this.#ended.push(attempt);
     // The slot is freed when the loop takes the ended attempt.
-    if (this.#ended.length === 1) this.#owner.onSlotFree();
+    this.#owner.slotFree.set();
   }
 
   /** One timer for all attempts, set for the earliest timeout, because almost all attempts end before theirs. */

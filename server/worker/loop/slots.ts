@@ -5,11 +5,12 @@
 import type { NamedClaim } from '../../jobs/claim/claim.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
 import type { Job } from '../../jobs/model/job.ts';
+import type { Signal } from '../../kernel/service.ts';
 
 export interface SlotWaiter {
   readonly key: string;
-  /** Called when a slot may be free. */
-  onSlotFree(): void;
+  /** Set when a slot may be free. */
+  readonly slotFree: Pick<Signal, 'set'>;
 }
 
 export interface SlotsOptions {
@@ -69,7 +70,7 @@ export class Slots {
     return Math.max(0, Math.min(this.#reserved, idle));
   }
 
-  /** Takes free slots for the tenant and returns their number. After 0 the tenant waits for `onSlotFree()`. */
+  /** Takes free slots for the tenant and returns their number. After 0 the tenant waits for `slotFree`. */
   take(tenant: SlotWaiter, tenantLimit: number): number {
     const granted = this.freeFor(tenant.key, tenantLimit);
     if (granted === 0) {
@@ -104,7 +105,7 @@ export class Slots {
   #notifyWaiters(): void {
     if (this.#waiters.size === 0) return;
     const fewestFirst = [...this.#waiters.values()].sort((a, b) => this.runningOf(a.key) - this.runningOf(b.key));
-    for (const tenant of fewestFirst) tenant.onSlotFree();
+    for (const tenant of fewestFirst) tenant.slotFree.set();
   }
 }
 
@@ -124,9 +125,13 @@ export class SlotReservation implements Reservation {
     this.leaseSeconds = leaseSeconds;
     const taken = slots.take(waiter, slots.runningOf(waiter.key) + limit);
     this.answered = new Promise((resolve) => {
+      // In the next turn: the caller of the enqueue has its answer before the handlers begin, which may block the event
+      // loop.
       this.started = (jobs) => {
-        slots.release(waiter.key, taken);
-        resolve({ kind: 'started', jobs });
+        setImmediate(() => {
+          slots.release(waiter.key, taken);
+          resolve({ kind: 'started', jobs });
+        });
       };
       this.failed = (error) => {
         slots.release(waiter.key, taken);

@@ -1,17 +1,17 @@
 // The worker loop of one tenant, and the life of a job in it: claim → hold → start → take ended attempts → write their
-// outcomes → start the jobs that were claimed with them. Its parts return values, and call only `onSlotFree`; this
-// file decides what happens next. It never polls: enqueues, advanced lanes, due times and the daemon's poll wake it.
+// outcomes → start the jobs that were claimed with them. Its parts return values or set signals; this file decides
+// what happens next. It never polls: enqueues, advanced lanes, due times and the daemon's poll wake it.
 import { setImmediate as immediate } from 'node:timers/promises';
 import type { Claimed } from '../../jobs/claim/claim.ts';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
-import { nextDueInMs, queueDueJobs } from '../../jobs/finish/due-jobs.ts';
-import { EarliestTimer } from '../../kernel/service.ts';
+import { nextBatchInMs, queueDueJobs } from '../../jobs/finish/due-jobs.ts';
+import { EarliestTimer, Signal } from '../../kernel/service.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { hasCapacities } from '../../tenants/tenant-store.ts';
 import type { Attempt, UnresponsiveEnd } from '../attempt/attempt.ts';
 import type { LoopContext } from '../worker-context.ts';
-import { ClaimRoom } from './claim-room.ts';
+import { ClaimRoom, peerRecheckMs } from './claim-room.ts';
 import { Claimer } from './claimer.ts';
 import { LimitGate } from './limit-gate.ts';
 import { LoopObserver } from './loop-observer.ts';
@@ -20,13 +20,9 @@ import { Outcomes, type PendingOutcome } from './outcomes.ts';
 import { RunningAttempts } from './running-attempts.ts';
 import { SlotReservation, type SlotWaiter } from './slots.ts';
 
-// After this time a daemon that left work to others checks whether it may hold more.
-const recheckMs = 10;
-// The delay before a due job that could not be queued is tried again. Another daemon may have locked it.
-const retryDueMs = 250;
-
 export class TenantLoop implements SlotWaiter {
   readonly key: string;
+  readonly slotFree = new Signal();
   tenant: Tenant;
   readonly #context: LoopContext;
   readonly observer: LoopObserver;
@@ -54,6 +50,7 @@ export class TenantLoop implements SlotWaiter {
     this.#outcomes = new Outcomes(tenant, context, this.observer);
     this.#room = new ClaimRoom(context, { claimer: this.#claimer, attempts: this.attempts, outcomes: this.#outcomes });
     this.#gate = new LimitGate(tenant, context);
+    void this.#followSlots();
   }
 
   wake(): void {
@@ -91,9 +88,12 @@ export class TenantLoop implements SlotWaiter {
     return !this.#stopped && this.#room.canClaim(this.tenant, jobs, this.#context.handlers.types());
   }
 
-  onSlotFree(): void {
-    if (this.#gate.hasLimits) this.wakeGate();
-    this.#schedule();
+  async #followSlots(): Promise<never> {
+    for (;;) {
+      await this.slotFree.next();
+      if (this.#gate.hasLimits) this.wakeGate();
+      this.#schedule();
+    }
   }
 
   /** A PENDING job of this tenant is due in `ms`. */
@@ -127,8 +127,7 @@ export class TenantLoop implements SlotWaiter {
         this.#track(this.#claimAndStart(room));
         continue;
       }
-      // The answer of the claim in flight leads back here.
-      if (this.#claimer.isBusy) return;
+      if (this.#claimer.isBusy) return; // its answer leads back here
       this.#claimer.setFull();
       if (this.#room.isLimitedByPeers(this.tenant)) this.#leaveToPeers();
       else this.#context.slots.wait(this);
@@ -138,7 +137,7 @@ export class TenantLoop implements SlotWaiter {
 
   /** Other daemons can start the waiting jobs sooner. The limit is computed again soon, or when an attempt ends. */
   #leaveToPeers(): void {
-    this.#wakeTimer.in(recheckMs);
+    this.#wakeTimer.in(peerRecheckMs);
     if (this.attempts.claimLimit.mayNotify()) this.#context.signals.workAvailable(this.tenant, { reach: 'peers' });
   }
 
@@ -155,8 +154,7 @@ export class TenantLoop implements SlotWaiter {
     try {
       const queued = await queueDueJobs(db, this.tenant.schema, `worker:${config.workerId}`);
       if (queued > 0) this.#workAvailable('daemon');
-      const nextMs = await nextDueInMs(db, this.tenant.schema);
-      if (nextMs !== undefined) this.dueIn(queued > 0 ? nextMs + 1 : Math.max(nextMs + 1, retryDueMs));
+      this.dueIn(await nextBatchInMs(db, this.tenant.schema, queued));
     } catch (error) {
       logger.warn({ err: error, tenant: this.key }, 'due jobs could not be queued');
     }
@@ -167,7 +165,10 @@ export class TenantLoop implements SlotWaiter {
     if (answer.kind === 'failed') {
       this.observer.claimFailed(this.tenant, answer.error, answer.retryInMs);
       this.#wakeTimer.in(answer.retryInMs);
-    } else this.#start(answer.claimed, answer.sentAt);
+    } else {
+      this.#start(answer.claimed, answer.sentAt);
+      if (answer.againInMs !== undefined) this.#wakeTimer.in(answer.againInMs);
+    }
     // In the next turn, because the number of jobs that have ended by then decides how many are claimed.
     this.#schedule();
   }
@@ -190,7 +191,6 @@ export class TenantLoop implements SlotWaiter {
     else if (!this.#claimer.mayHaveWork) this.#context.slots.forget(this.key);
   }
 
-  /** Puts the outcomes of attempts that have ended into the queues. */
   #takeEnded(): void {
     for (const attempt of this.attempts.takeEnded()) {
       if (attempt.unresponsive !== undefined) void this.#awaitUnresponsive(attempt, attempt.unresponsive);
@@ -270,8 +270,7 @@ export class TenantLoop implements SlotWaiter {
   /** Stops claiming at once; running attempts continue. */
   async stopClaiming(): Promise<void> {
     this.#stopped = true;
-    for (const timer of [this.#wakeTimer, this.#gateTimer, this.#dueTimer]) timer.stop();
-    this.#gate.stop();
+    for (const part of [this.#wakeTimer, this.#gateTimer, this.#dueTimer, this.#gate]) part.stop();
     this.#context.slots.forget(this.key);
     this.attempts.requeueUnstarted('drained');
     await Promise.all(this.#inFlight);

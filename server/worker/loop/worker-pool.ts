@@ -15,7 +15,6 @@ import { Slots } from './slots.ts';
 import { TenantLoop } from './tenant-loop.ts';
 
 const loadJobsPerSecond = 1000;
-const fewTenants = 5;
 
 export class WorkerPool implements Service {
   readonly name = 'workers';
@@ -91,8 +90,7 @@ export class WorkerPool implements Service {
     if (this.#state !== 'new') return;
     this.#state = 'running';
     this.#context.registry.onChange((tenants) => this.#follow(tenants));
-    // With few tenants, all may claim at once. With many, the daemon's first poll finds those with work.
-    this.#follow(this.#context.registry.list(), this.#context.registry.active().length <= fewTenants);
+    this.#follow(this.#context.registry.list(), this.#context.registry.hasFewTenants);
     // The first claims are sent before services that start later use the database.
     await new Promise((resolve) => setImmediate(resolve));
   }

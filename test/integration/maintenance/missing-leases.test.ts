@@ -19,7 +19,8 @@ import type { Tenant } from '../../../server/tenants/tenant.ts';
 import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { startDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
-import { addJob, claim, eventTypes, reread } from '../../support/jobs.ts';
+import { after } from '../../support/flows.ts';
+import { addJob, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
 import { loseLease } from '../../support/lose-lease.ts';
 import { checkInvariants } from '../../support/model/invariants.ts';
 import { addTenant, useTenant } from '../../support/postgres/database.ts';
@@ -92,7 +93,7 @@ test.each(cases)(
       leaseSeconds: 15,
       from: firstId,
     });
-    expect(scan).toEqual({ orphans: 0, reopened: [job.leaseId], next: undefined });
+    expect(scan).toEqual({ queued: 0, orphans: 0, reopened: [job.leaseId], next: undefined });
     expect(await leaseOf(job)).toEqual({
       kind,
       state: 'ACTIVE',
@@ -212,6 +213,21 @@ test('the next sweep finds a job whose lease is gone in a tenant without new eve
   expect(scans).toBe(3);
 });
 
+test('a tenant whose leases are gone is scanned before tenants that wait for a routine scan', async () => {
+  const { db } = context;
+  const others = await Promise.all(Array.from({ length: 6 }, () => addTenant(db)));
+  const lost = { ...context, ...(await addTenant(db)) };
+  const tenants = [...others, lost].map(({ tenant }) => tenant);
+  const scanned: string[] = [];
+  const observe = (tenant: Tenant, kind: string) => void (kind === 'orphans' && scanned.push(tenant.slug));
+  const sweeper = createSweeper(lost.tenant, { observe, daemons: () => 4, registry: { list: () => tenants } as never });
+  // Four daemons: each scans one tenant per sweep.
+  await sweeper.sweep(tenants.map((tenant) => ({ tenant, results: {}, hasNewEvents: true })));
+  expect(scanned).toEqual([tenants[0]?.slug]);
+  await sweeper.sweep([{ tenant: lost.tenant, results: { unleased: 1 }, hasNewEvents: false }]);
+  expect(scanned.slice(1)).toEqual([lost.tenant.slug, tenants[1]?.slug]);
+});
+
 test('one sweep reads tens of thousands of jobs', async () => {
   const { db } = context;
   const other = { ...context, ...(await addTenant(db)) };
@@ -231,6 +247,21 @@ test('one sweep reads tens of thousands of jobs', async () => {
   await sweeper.sweep([{ tenant, results: {}, hasNewEvents: false }]);
   const leases = await db.query(`select id, state, job_ids from ${schema}.leases`);
   expect(leases).toEqual([{ id: leaseId, state: 'ACTIVE', job_ids: [last] }]);
+});
+
+test('jobs that a scan queues before their follower are announced to the workers', async () => {
+  const { db } = context;
+  const other = { ...context, ...(await addTenant(db)) };
+  const first = await addJob(other);
+  const next = await addJob(other, { after: [after(first)] });
+  await finish(other, (await claim(other)).jobs[0] as Job);
+  const signals = new CommitSignals();
+  const announced: string[] = [];
+  signals.onWorkAvailable(({ slug }) => announced.push(slug));
+  const { tenant } = other;
+  await createSweeper(tenant, { signals }).sweep([{ tenant, results: {}, hasNewEvents: true }]);
+  expect((await reread(other, next)).status).toBe('QUEUED');
+  expect(announced).toEqual([tenant.slug]);
 });
 
 test('the first sweeps of a daemon do not scan, so that they do not delay its first claims', async () => {

@@ -306,7 +306,7 @@ function poller(where: TenantContext, terms: Partial<Config>) {
   return async () => {
     const [found] = (await probeTenants(where.db, [where.tenant], task.probes)).found;
     if (found === undefined) throw new Error('the tenant was not probed');
-    await task.onResults([{ ...found, hasNewEvents: true }]);
+    await task.onResults([{ ...found, hasNewEvents: true, wasIdle: false }]);
     await tasks.retention.runOnce();
     return task.isIdle(found.results, 1000, where.tenant);
   };

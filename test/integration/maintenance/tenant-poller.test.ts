@@ -1,12 +1,12 @@
 import { setImmediate } from 'node:timers/promises';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import type { Database } from '../../../server/database/database.ts';
 import { sealEvents } from '../../../server/events/seals/seal.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import { loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { probeTenants } from '../../../server/maintenance/probes.ts';
-import { type PolledTask, TenantPoller } from '../../../server/maintenance/tenant-poller.ts';
+import { type PolledTask, type PollResult, TenantPoller } from '../../../server/maintenance/tenant-poller.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import type { Tenant } from '../../../server/tenants/tenant.ts';
 import { createDeliveries } from '../../../server/webhooks/outbox.ts';
@@ -29,7 +29,7 @@ async function newTenant(): Promise<TenantContext> {
 }
 
 /** All polled tasks of a daemon over these tenants; `sent` are the statements of one poll. */
-function pollerOver(tenants: Tenant[]) {
+function pollerOver(tenants: Tenant[], { peers = 0, idleMs = hourMs } = {}) {
   const sent: string[] = [];
   const woken: string[] = [];
   const query = (text: string, values?: unknown[]) => {
@@ -38,9 +38,10 @@ function pollerOver(tenants: Tenant[]) {
   };
   const transaction = context.db.transaction.bind(context.db);
   const db = { query, transaction, forTenant: () => db } as unknown as Database;
-  const registry = { list: () => tenants, onFingerprint: () => {} };
+  const registry = { hasFewTenants: false, list: () => tenants, onFingerprint: () => {} };
   const { polled } = createTasks(db, tenants, { onWake: (wakeUp) => void woken.push(wakeUp) });
-  const poller = new TenantPoller({ db, registry, logger, tasks: polled.map(alwaysDue) });
+  const poller = new TenantPoller({ db, registry, logger, tasks: polled.map((task) => alwaysDue(task, idleMs)) });
+  poller.setPeers(peers);
   /** One poll, and all that it started. */
   const poll = async () => {
     sent.length = 0;
@@ -52,12 +53,12 @@ function pollerOver(tenants: Tenant[]) {
   return poll;
 }
 
-/** Due with every poll, and idle for an hour: the number of polls decides, not the time. */
-function alwaysDue(task: PolledTask): PolledTask {
+/** Due with every poll, and idle for an hour by default: the number of polls decides, not the time. */
+function alwaysDue(task: PolledTask, idleMs: number): PolledTask {
   return {
     name: task.name,
     everyMs: 0,
-    idleMs: hourMs,
+    idleMs,
     includesSuspended: task.includesSuspended,
     probes: task.probes,
     isIdle: (results, idleForMs, tenant) => task.isIdle(results, idleForMs, tenant),
@@ -98,6 +99,67 @@ test.skipIf(isCluster)('idle tenants cost one statement per poll, however many t
   expect((await poll()).sent).toHaveLength(2 + 2 * tenants.length);
   await untilIdle(poll);
   for (let i = 0; i < 12; i++) expect((await poll()).sent).toHaveLength(1);
+});
+
+test.skipIf(isCluster)('daemons share the probes of idle tenants', async () => {
+  const where = await newTenant();
+  await runJob(where);
+  await followAll(where);
+  // Alone, the tenant is idle for less time than a poll takes. With a thousand million daemons, each skips it for long.
+  const idleMs = 0.001;
+  const alone = pollerOver([where.tenant], { idleMs });
+  for (let i = 0; i < 5; i++) expect((await alone()).sent.length).toBeGreaterThan(1);
+  await untilIdle(pollerOver([where.tenant], { idleMs, peers: 1e9 }));
+  // A job that is due before the next daemon would look: not shared.
+  await addJob(where, { runAt: new Date(Date.now() + 60_000).toISOString() });
+  await followAll(where);
+  const beside = pollerOver([where.tenant], { idleMs, peers: 1e9 });
+  for (let i = 0; i < 5; i++) expect((await beside()).sent.length).toBeGreaterThan(1);
+});
+
+test.skipIf(isCluster)('what becomes due soon is not shared with daemons that start afterwards', async () => {
+  const where = await newTenant();
+  let found: PollResult[] = [];
+  const task: PolledTask = {
+    name: 'due',
+    everyMs: 0,
+    idleMs: 0.001,
+    includesSuspended: true,
+    probes: { one: () => '1' },
+    // Idle for one daemon, but not for the time of many.
+    isIdle: (_results, idleForMs) => idleForMs < hourMs,
+    onResults: (results) => {
+      found = results;
+    },
+  };
+  const registry = { hasFewTenants: false, list: () => [where.tenant], onFingerprint: () => {} };
+  const poller = new TenantPoller({ db: context.db, registry, logger, tasks: [task] });
+  const poll = async () => {
+    found = [];
+    await poller.poll();
+    await setImmediate();
+    return found;
+  };
+  await eventually(async () => expect(await poll()).toMatchObject([{ wasIdle: true }]));
+  poller.setPeers(1e12);
+  expect(await poll()).toHaveLength(1);
+});
+
+test.skipIf(isCluster)('the other daemons are told of jobs that appeared in SQL, without an event', async () => {
+  const where = await newTenant();
+  const poll = pollerOver([where.tenant]);
+  const { id } = await addJob(where);
+  await followAll(where);
+  await where.db.query(`update ${where.schema}.jobs set lane_head = false, target_id = 'x' where id = $1`, [id]);
+  await untilIdle(poll);
+  await where.db.query(`update ${where.schema}.jobs set lane_head = true, target_id = null where id = $1`, [id]);
+  expect((await poll()).woken).toEqual([]);
+  vi.spyOn(performance, 'now').mockReturnValue(performance.now() + hourMs);
+  onTestFinished(() => void vi.restoreAllMocks());
+  const { slug } = where.tenant;
+  expect((await poll()).woken.sort()).toEqual([`peers ${slug}`, `workers ${slug}`]);
+  // Once: from now on all daemons know that the tenant is not idle.
+  expect((await poll()).woken).toEqual([`workers ${slug}`]);
 });
 
 test.skipIf(isCluster)('the next poll finds a write of an idle tenant', async () => {
@@ -192,7 +254,7 @@ test('without versions every tenant is probed, and a running task does not delay
     query: (text: string) =>
       text.includes('events_seq_seq') ? Promise.reject(new Error('gone')) : context.db.query(text),
   } as unknown as Database;
-  const registry = { list: () => [where.tenant], onFingerprint: () => {} };
+  const registry = { hasFewTenants: false, list: () => [where.tenant], onFingerprint: () => {} };
   const poller = new TenantPoller({ db: failing, registry, logger, tasks: [slow, quick] });
   for (let i = 0; i < 3; i++) {
     await poller.poll();
@@ -227,7 +289,7 @@ test('a tenant that is due soon is polled before the next period', async () => {
     soonMs: () => (polls < 2 ? 1 : Number.POSITIVE_INFINITY),
     onResults: () => void (polls += 1),
   };
-  const registry = { list: () => [where.tenant], onFingerprint: () => {} };
+  const registry = { hasFewTenants: false, list: () => [where.tenant], onFingerprint: () => {} };
   const poller = new TenantPoller({ db: context.db, registry, logger, tasks: [task] });
   await poller.start();
   await eventually(() => expect(polls).toBe(3));

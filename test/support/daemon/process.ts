@@ -31,6 +31,8 @@ const settings: Record<string, string> = {
 export interface DaemonProcess {
   name: string;
   url: string;
+  /** A key with all scopes. */
+  key: string;
   child: ChildProcess;
   /** How it ended; pending while it lives. */
   exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
@@ -95,6 +97,7 @@ export async function launchProcess(
   const daemon: DaemonProcess = {
     name,
     url,
+    key,
     child,
     exited,
     kill: (signal) => void child.kill(signal),

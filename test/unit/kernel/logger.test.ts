@@ -13,6 +13,6 @@ test.skipIf(!existsSync('/dev/full'))('an output that accepts no data does not s
     cwd: packageRoot(),
     stdio: ['ignore', openSync('/dev/full', 'w'), 'pipe'],
   });
-  const said = Buffer.concat((await child.stderr?.toArray()) ?? []).toString();
-  expect(said).toBe('alive');
+  const output = Buffer.concat((await child.stderr?.toArray()) ?? []).toString();
+  expect(output).toBe('alive');
 });

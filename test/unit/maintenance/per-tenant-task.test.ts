@@ -85,7 +85,7 @@ test('an idle tenant is left out until it is woken, and is run again while there
   expect(runs).toEqual(['b', 'a', 'a']);
 });
 
-test('a run knows whether its tenant was woken, and the last run ends before its parts are stopped', async () => {
+test('a run is given whether its tenant was woken, and the last run ends before its parts are stopped', async () => {
   const seen: string[] = [];
   const task = new PerTenantTask({
     name: 'test',

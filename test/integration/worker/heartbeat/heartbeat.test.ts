@@ -11,7 +11,13 @@ import { Heartbeat, type HeldLease } from '../../../../server/worker/heartbeat/h
 import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, claim, expireLease, finish, reread } from '../../../support/jobs.ts';
-import { useTenant } from '../../../support/postgres/database.ts';
+import {
+  addTenant,
+  lockWaiters,
+  staysOpen,
+  type TenantContext,
+  useTenant,
+} from '../../../support/postgres/database.ts';
 import { startProxy } from '../../../support/postgres/proxies/proxy.ts';
 
 const context = useTenant();
@@ -24,25 +30,25 @@ interface Held {
 
 /** A heartbeat that holds one job, claimed with the same lease time. */
 async function holdJob(
-  given: { url?: string; leaseSeconds?: number; stallSeconds?: number } = {},
+  given: {
+    url?: string;
+    leaseSeconds?: number;
+    stallSeconds?: number;
+    heartbeat?: Heartbeat;
+    of?: Pick<TenantContext, 'db' | 'schema' | 'tenant'>;
+    nodeOf?(schema: string): string;
+  } = {},
 ): Promise<Held & { heartbeat: Heartbeat }> {
   const leaseSeconds = given.leaseSeconds ?? 3;
-  const heartbeat = new Heartbeat({
-    url: given.url ?? context.url,
-    heartbeatSeconds: 0.2,
-    leaseSeconds,
-    stallSeconds: given.stallSeconds ?? 60,
-    logger: createLogger('silent'),
-  });
-  await heartbeat.start();
-  onTestFinished(() => heartbeat.stop());
-  const added = await addJob(context, { targetId: `t-${crypto.randomUUID()}` });
+  const of = given.of ?? context;
+  const heartbeat = given.heartbeat ?? (await startHeartbeat(given, leaseSeconds));
+  const added = await addJob(of, { targetId: `t-${crypto.randomUUID()}` });
   const sentAt = process.hrtime.bigint();
-  const claimed = await claimJobs(context.db, context.schema, { owner: 'w1', limit: 100, leaseSeconds });
+  const claimed = await claimJobs(of.db, of.schema, { owner: 'w1', limit: 100, leaseSeconds });
   const job = claimed.jobs.find((j) => j.id === added.id) as Job;
   const held: Held = { job, lost: [], asked: [], lease: {} as HeldLease };
   held.lease = {
-    schema: context.schema,
+    schema: of.schema,
     leaseId: claimed.leaseId,
     jobIds: [job.id],
     onLost: (jobId) => held.lost.push(jobId),
@@ -50,6 +56,20 @@ async function holdJob(
   };
   heartbeat.hold(held.lease, sentAt);
   return Object.assign(held, { heartbeat });
+}
+
+async function startHeartbeat(given: Parameters<typeof holdJob>[0] = {}, leaseSeconds: number): Promise<Heartbeat> {
+  const heartbeat = new Heartbeat({
+    url: given.url ?? context.url,
+    heartbeatSeconds: 0.2,
+    leaseSeconds,
+    stallSeconds: given.stallSeconds ?? 60,
+    logger: createLogger('silent'),
+    ...(given.nodeOf && { nodeOf: given.nodeOf }),
+  });
+  await heartbeat.start();
+  onTestFinished(() => heartbeat.stop());
+  return heartbeat;
 }
 
 /** By the database's clock. */
@@ -61,17 +81,17 @@ async function leftSeconds(leaseId: string | null): Promise<number> {
   return row?.left ?? Number.NEGATIVE_INFINITY;
 }
 
-async function beats(leaseId: string | null): Promise<string> {
+async function beats(leaseId: string | null, schema = context.schema): Promise<string> {
   const [row] = await context.db.query<{ at: string }>(
-    `select last_heartbeat_at as at from ${context.schema}.leases where id = $1`,
+    `select last_heartbeat_at as at from ${schema}.leases where id = $1`,
     [leaseId],
   );
   return row?.at ?? '';
 }
 
-async function nextBeat(leaseId: string | null): Promise<void> {
-  const before = await beats(leaseId);
-  await eventually(async () => expect(await beats(leaseId)).not.toBe(before));
+async function nextBeat(leaseId: string | null, schema = context.schema): Promise<void> {
+  const before = await beats(leaseId, schema);
+  await eventually(async () => expect(await beats(leaseId, schema)).not.toBe(before));
 }
 
 test('a stop request arrives with the next heartbeat', async () => {
@@ -169,6 +189,24 @@ function blockFor(ms: number): void {
   const until = performance.now() + ms;
   while (performance.now() < until);
 }
+
+test('a tenant whose node does not answer delays no renewal of a tenant of another node', async () => {
+  const other = await addTenant(context.db);
+  const of = { db: context.db, ...other };
+  // The renewals of the first tenant wait for a lock, for a third of the lease each.
+  const leaseSeconds = 3600;
+  const silent = await holdJob({ leaseSeconds, nodeOf: (schema) => (schema === context.schema ? 'one' : 'two') });
+  await nextBeat(silent.job.leaseId);
+  await context.db.transaction(async (tx) => {
+    await tx.query(`select 1 from ${context.schema}.leases where id = $1 for update`, [silent.lease.leaseId]);
+    await eventually(async () => expect(await context.db.query(lockWaiters(context.schema))).not.toEqual([]));
+    const healthy = await holdJob({ leaseSeconds, of, heartbeat: silent.heartbeat });
+    for (let n = 0; n < 2; n++) await nextBeat(healthy.job.leaseId, other.schema);
+    expect(healthy.lost).toEqual([]);
+  }, staysOpen);
+  await nextBeat(silent.job.leaseId);
+  expect(silent.lost).toEqual([]);
+});
 
 test('a full pool does not lose a lease', async () => {
   const daemon = await startDaemon(context, { env: { DATABASE_POOL_MAX: '2', LEASE_SECONDS: '8' } });

@@ -186,6 +186,26 @@ const untilAtOnce = (daemon: Awaited<ReturnType<typeof startDaemon>>) =>
     expect(await startedTogether(enqueued!.job)).toBe(true);
   });
 
+test('the caller has its answer before the handler of a job that starts at once', async () => {
+  const order: string[] = [];
+  const noted = defineJob({
+    type: 'noted',
+    run: () => {
+      order.push('begun');
+    },
+  });
+  const daemon = await startDaemon(context, { handlers: [noted] });
+  await untilAtOnce(daemon);
+  for (let round = 0; round < 5; round++) {
+    order.length = 0;
+    const [enqueued] = await daemon.enqueue(context.tenant, [{ type: 'noted', payload: {} }], 'test');
+    order.push('answered');
+    await untilDone([enqueued!.job]);
+    expect(await startedTogether(enqueued!.job)).toBe(true);
+    expect(order).toEqual(['answered', 'begun']);
+  }
+});
+
 test('jobs that were being claimed when the drain began are requeued without counting the attempt', async () => {
   const { gated, begun } = createGate('stopped');
   const daemon = await startDaemon(context, { handlers: [gated] });

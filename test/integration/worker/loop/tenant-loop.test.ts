@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { cancelJob, pauseJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';
+import { longJob, untilBegun } from '../../../support/daemon/long-job.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, eventTypes, reread } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
@@ -56,17 +57,17 @@ test('a running job is paused within a heartbeat, resumed, and canceled', async 
 });
 
 test('a drain pauses jobs that outlast its grace period and leaves the others queued', async () => {
-  const daemon = await startDaemon(context);
+  const daemon = await startDaemon(context, { handlers: [longJob] });
   const [one, two] = await daemon.enqueue(
     context.tenant,
     [
-      { type: 'demo.sleep', payload: { seconds: 600 } },
-      { type: 'demo.sleep', payload: { seconds: 600 }, onDrain: 'requeue' },
+      { type: longJob.type, payload: {} },
+      { type: longJob.type, payload: {}, onDrain: 'requeue' },
     ],
     'test',
   );
-  await eventually(async () => expect((await reread(context, two!.job)).status).toBe('RUNNING'));
-  await eventually(async () => expect((await reread(context, one!.job)).status).toBe('RUNNING'));
+  await untilBegun(context, two!.job);
+  await untilBegun(context, one!.job);
   await daemon.stop(50);
   const late = await addJob(context);
   expect(await reread(context, one!.job)).toMatchObject({
@@ -78,16 +79,16 @@ test('a drain pauses jobs that outlast its grace period and leaves the others qu
 });
 
 test('jobs that a drain paused are resumed at the next start if the setting says so, and wait for a person otherwise', async () => {
-  const first = await startDaemon(context, { env: { WORKER_ID: 'pod' } });
+  const first = await startDaemon(context, { env: { WORKER_ID: 'pod' }, handlers: [longJob] });
   const [one, two] = await first.enqueue(
     context.tenant,
     [
-      { type: 'demo.sleep', payload: { seconds: 600 } },
+      { type: longJob.type, payload: {} },
       { type: 'demo.echo', runAt: '2100-01-01T00:00:00Z', payload: {} },
     ],
     'test',
   );
-  await eventually(async () => expect((await reread(context, one!.job)).status).toBe('RUNNING'));
+  await untilBegun(context, one!.job);
   await pauseJob(context.db, context.schema, { jobId: two!.job.id, actor: 'user:ann' });
   await first.stop(0);
   const hold = { kind: 'drain', reason: 'drained', author: 'worker:pod' };
@@ -95,7 +96,7 @@ test('jobs that a drain paused are resumed at the next start if the setting says
   const second = await startDaemon(context);
   await second.stop(0);
   expect((await reread(context, one!.job)).status).toBe('PAUSED');
-  await startDaemon(context, { env: { RESUME_DRAINED_JOBS: 'true' } });
+  await startDaemon(context, { env: { RESUME_DRAINED_JOBS: 'true' }, handlers: [longJob] });
   await eventually(async () =>
     expect(await reread(context, one!.job)).toMatchObject({ status: 'RUNNING', hold: null }),
   );
@@ -103,9 +104,9 @@ test('jobs that a drain paused are resumed at the next start if the setting says
 });
 
 test('a second stop ends the grace period, even before the drain has begun', async () => {
-  const daemon = await startDaemon(context);
-  const [job] = await daemon.enqueue(context.tenant, [{ type: 'demo.sleep', payload: { seconds: 600 } }], 'test');
-  await eventually(async () => expect((await reread(context, job!.job)).status).toBe('RUNNING'));
+  const daemon = await startDaemon(context, { handlers: [longJob] });
+  const [job] = await daemon.enqueue(context.tenant, [{ type: longJob.type, payload: {} }], 'test');
+  await untilBegun(context, job!.job);
   const stopped = daemon.stop(3_600_000);
   expect(daemon.workers.draining).toBe(false);
   await Promise.all([stopped, daemon.stop()]);

@@ -6,10 +6,11 @@ import { queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';
+import { startLoop } from '../../../support/daemon/loop.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, claim, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { endOtherConnections, useTenantPerTest } from '../../../support/postgres/database.ts';
+import { endOtherConnections, staysOpen, useTenantPerTest } from '../../../support/postgres/database.ts';
 
 const context = useTenantPerTest();
 async function unfinished(): Promise<number> {
@@ -164,6 +165,27 @@ test('more due jobs than one batch are all queued, without waiting for a poll', 
   );
   await eventually(async () => expect(await unfinished()).toBe(0));
   expect(await queueDueJobs(context.db, context.schema, 'test')).toBe(0);
+});
+
+test('a job that was locked when the loop claimed is claimed again, without another wake-up', async () => {
+  const { db, schema } = context;
+  const [free, locked] = await addJobs(context, [{}, {}]);
+  let skipping = 0;
+  const { loop, ran } = startLoop(context, {
+    ...{ leaseSeconds: 60, heartbeatSeconds: 20 },
+    sendClaim: async (_tenant, request) => {
+      const claimed = await claimJobs(db, schema, request);
+      if (claimed.hasSkipped) skipping += 1;
+      return claimed;
+    },
+  });
+  await db.transaction(async (tx) => {
+    await tx.query(`select 1 from ${schema}.jobs where id = $1 for update`, [locked!.id]);
+    loop.wake();
+    await eventually(() => expect(skipping).toBeGreaterThan(2));
+    await eventually(() => expect(ran).toEqual([free!.id]));
+  }, staysOpen);
+  await eventually(() => expect(ran).toEqual([free!.id, locked!.id]));
 });
 
 test('a statement that never answers leaves no dead client in the pool', async () => {

@@ -4,7 +4,7 @@ import { Slots, type SlotWaiter } from '../../../../server/worker/loop/slots.ts'
 
 /** A tenant that notes when it was notified to ask again. */
 function tenant(key: string, notified: string[] = []): SlotWaiter {
-  return { key, onSlotFree: () => notified.push(key) };
+  return { key, slotFree: { set: () => void notified.push(key) } };
 }
 
 test('a single tenant takes all slots, up to its own limit', () => {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { listDaemons, readLiveDaemons } from '../../../server/daemons/live-daemons.ts';
-import { DaemonRegistration } from '../../../server/daemons/registration.ts';
+import { listDaemons, readLiveDaemons } from '../../../server/daemon-registry/live-daemons.ts';
+import { DaemonRegistration } from '../../../server/daemon-registry/registration.ts';
 import { adminWorkerRoutes } from '../../../server/http/resources/health.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { eventually } from '../../support/eventually.ts';
