@@ -1,6 +1,5 @@
 // The client of the HTTP API. It uses only fetch, for Node, browsers and edge runtimes.
 
-import { Budgets } from './budgets.ts';
 import {
   type Enqueued,
   type EnqueueResult,
@@ -12,9 +11,9 @@ import {
 } from './enqueue-requests.ts';
 import { Events } from './events.ts';
 import type { Attention, Counts, HoldCount, StatsSnapshot, Worker } from './generated/api-types.ts';
-import { Limits } from './job-limits.ts';
 import type { InputOf, JobReference, ResultOf } from './job-reference.ts';
 import { Jobs } from './jobs.ts';
+import { Budgets, Limits } from './limits-and-budgets.ts';
 import { Operations } from './operations.ts';
 import { Questions } from './questions.ts';
 import { Schedules } from './schedules.ts';
@@ -45,7 +44,7 @@ export class LeaseholdClient {
   }
 
   /**
-   * Enqueues a job exactly once, even if a request or an answer is lost. The job is given by its definition or its type:
+   * Enqueues a job exactly once, even if a request or an answer is lost. The job is its definition or its type:
    * `enqueue<typeof sendInvoice>('invoice.send', payload)` needs no import at run time.
    */
   enqueue<J extends JobReference>(job: J, payload: InputOf<J>, options?: SingleOptions): Promise<Enqueued<ResultOf<J>>>;

@@ -26,7 +26,10 @@ export interface StreamOptions {
   /** The `position` of the last message that was handled. */
   after?: string | undefined;
   signal?: AbortSignal | undefined;
-  /** After this many milliseconds without a byte the connection counts as lost; the daemon pings every 15 s. Default 60,000. */
+  /**
+   * After this many milliseconds without a byte the connection counts as lost; the daemon pings every 15 s. Default
+   * 60,000.
+   */
   idleTimeoutMs?: number | undefined;
   /** How long the stream tries to reconnect. The default is no limit. */
   retryForMs?: number | undefined;
@@ -66,14 +69,14 @@ export class Events {
     let position = options.after;
     let opened = position !== undefined;
     let failures = 0;
-    let lostAt = Date.now();
+    let lostAt = performance.now();
     for (;;) {
       let retryAfterMs = 0;
       let error: unknown;
       try {
         for await (const message of this.#connect(options, position)) {
           failures = 0;
-          lostAt = Date.now();
+          lostAt = performance.now();
           position = message.id ?? position;
           const shown = toMessage(message, position ?? '', opened);
           if (shown !== undefined) yield shown;
@@ -87,7 +90,7 @@ export class Events {
       }
       failures += 1;
       const delayMs = backoffMs(failures, retryAfterMs);
-      if (Date.now() - lostAt + delayMs > (options.retryForMs ?? Number.POSITIVE_INFINITY)) {
+      if (performance.now() - lostAt + delayMs > (options.retryForMs ?? Number.POSITIVE_INFINITY)) {
         throw error ?? new ConnectionError('The stream ended.', { mayHaveHappened: false, attempts: failures });
       }
       await sleep(delayMs, options.signal);

@@ -81,13 +81,13 @@ export class Transport {
     const { body, signal } = options;
     const init = { method, body: body === undefined || typeof body === 'string' ? body : JSON.stringify(body) };
     const retryForMs = options.retryForMs ?? this.#options.retryForMs ?? defaults.retryForMs;
-    const startedAt = Date.now();
+    const startedAt = performance.now();
     for (let attempt = 1; ; attempt++) {
       const outcome = await this.#attempt<T>(path, init, options, attempt);
       if (!('error' in outcome)) return outcome;
       if (!outcome.transient || (outcome.mayHaveHappened && options.repeatable !== true)) throw outcome.error;
       const delayMs = backoffMs(attempt, outcome.retryAfterMs);
-      if (Date.now() - startedAt + delayMs > retryForMs) throw outcome.error;
+      if (performance.now() - startedAt + delayMs > retryForMs) throw outcome.error;
       await sleep(delayMs, signal);
     }
   }

@@ -13,8 +13,9 @@ import type { Question } from '../jobs/questions/question.ts';
 import { readQuestion } from '../jobs/questions/read-questions.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { dependencyReasons } from './dependency-reasons.ts';
+import { heldWaits } from './held-waits.ts';
 import { laneReasons } from './lane-reasons.ts';
-import { jobAction, type Reason, type Release, type ReleaseAction } from './reason.ts';
+import { answerAction, jobAction, type Reason, type Release, sendAction } from './reason.ts';
 import { type WorkerView, workerReasons } from './worker-reasons.ts';
 
 interface Why {
@@ -60,7 +61,8 @@ function finished(job: Job): Reason {
 
 async function ownReasons(db: Queryable, schema: Schema, job: Job): Promise<Reason[]> {
   if (isOnHold(job.status)) {
-    return [held(job, isBudgetError(job.error) ? await readBudgetQuestion(db, schema, job.id) : undefined)];
+    const asked = isBudgetError(job.error) ? await readBudgetQuestion(db, schema, job.id) : undefined;
+    return [held(job, asked), ...(await heldWaits(db, schema, job))];
   }
   if (job.status === 'PENDING') return [scheduled(job)];
   if (job.status === 'WAITING' && job.waiting !== null) {
@@ -134,19 +136,14 @@ function waiting(job: Job, waits: Waiting, asked: Question | undefined): Reason 
 function releaseOf(job: Job, { kind, until, event, question }: Waiting, asked: Question | undefined): Release {
   const cancel = jobAction(job.id, 'cancel');
   if (kind === 'event' && event !== undefined) {
-    const send = { action: 'send', method: 'POST', path: `/api/events/${encodeURIComponent(event)}` } as const;
     const atLatest = until === undefined ? '' : `, or at ${until}`;
     const detail = `It wakes when the event "${event}" comes${atLatest}.`;
-    return { detail, at: until ?? null, actions: [send, cancel] };
+    return { detail, at: until ?? null, actions: [sendAction(event), cancel] };
   }
   if (kind !== 'question') return { detail: `It wakes at ${until}.`, at: until ?? null, actions: [cancel] };
   const otherwise = asked?.onTimeout ? 'its default answer counts' : 'the job fails with QUESTION_EXPIRED';
   const detail = `A person answers the question. Without an answer until ${until} ${otherwise}. A question without a time limit of its own has QUESTION_TIMEOUT_SECONDS.`;
-  return { detail, at: until ?? null, actions: [answerAction(question), cancel] };
-}
-
-function answerAction(questionId: string | undefined): ReleaseAction {
-  return { action: 'answer', method: 'POST', path: `/api/questions/${questionId}/answer` };
+  return { detail, at: until ?? null, actions: [...(question === undefined ? [] : [answerAction(question)]), cancel] };
 }
 
 function scheduled(job: Job): Reason {

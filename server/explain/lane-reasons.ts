@@ -11,7 +11,7 @@ import { holdsLane, type Job, priorityRank } from '../jobs/model/job.ts';
 import { isOnHold } from '../jobs/model/states.ts';
 import { describeWaiting } from '../jobs/model/waiting.ts';
 import { maxInt8 } from '../kernel/limits.ts';
-import { jobAction, type Reason, type ReleaseAction } from './reason.ts';
+import { answerAction, jobAction, type Reason, type ReleaseAction, sendAction } from './reason.ts';
 
 const maxShown = 25;
 
@@ -150,11 +150,25 @@ function behindJob(other: LaneJob): Reason {
     detail: `Job ${other.id} (${other.type}) is ${other.status} and ahead in the lane${aheadBecause(other)}.`,
     jobId: other.id,
     release: {
-      detail: `Job ${other.id} ends, or is canceled.`,
+      detail: `${endsWait(other)}Job ${other.id} ends, or is canceled.`,
       at: null,
-      actions: [jobAction(other.id, 'cancel')],
+      actions: [...waitActions(other), jobAction(other.id, 'cancel')],
     },
   };
+}
+
+function endsWait({ waiting }: LaneJob): string {
+  if (waiting?.question !== undefined) return 'A person answers its question. ';
+  return waiting?.event === undefined ? '' : `The event "${waiting.event}" comes. `;
+}
+
+/** What lets the job ahead continue. */
+function waitActions({ waiting }: LaneJob): ReleaseAction[] {
+  const { question, event } = waiting ?? {};
+  return [
+    ...(question === undefined ? [] : [answerAction(question)]),
+    ...(event === undefined ? [] : [sendAction(event)]),
+  ];
 }
 
 function aheadBecause({ waiting, isUnleased }: LaneJob): string {

@@ -56,3 +56,11 @@ export interface Reason {
 export function jobAction(jobId: string, action: string): ReleaseAction {
   return { action, method: 'POST', path: `/api/jobs/${jobId}/${action}` };
 }
+
+export function answerAction(questionId: string): ReleaseAction {
+  return { action: 'answer', method: 'POST', path: `/api/questions/${questionId}/answer` };
+}
+
+export function sendAction(event: string): ReleaseAction {
+  return { action: 'send', method: 'POST', path: `/api/events/${encodeURIComponent(event)}` };
+}

@@ -1,6 +1,6 @@
 // Reasons outside the lane: the tenant's state and limits, and the daemons or workers that could run the job.
 
-import type { LiveDaemon } from '../daemons/live-daemons.ts';
+import type { LiveDaemon } from '../daemon-registry/live-daemons.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { runQuery } from '../database/sql.ts';

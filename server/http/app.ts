@@ -4,7 +4,14 @@ import express from 'express';
 import helmet from 'helmet';
 import type { Registry as MetricsRegistry } from 'prom-client';
 import type { Database } from '../database/database.ts';
-import { isConnectionError, isLockTimeout, isMissingTable, sqlState } from '../database/sql-errors.ts';
+import {
+  isConflict,
+  isConnectionError,
+  isLockTimeout,
+  isMissingTable,
+  isWriteError,
+  sqlState,
+} from '../database/sql-errors.ts';
 import { ownTurn } from '../kernel/clock.ts';
 import type { Config } from '../kernel/config.ts';
 import { Problem, problem } from '../kernel/errors.ts';
@@ -131,7 +138,7 @@ function headersOf(middleware: ReturnType<typeof helmet>): Header[] {
 /** The headers for JSON answers; the others are for pages. */
 const dataHeaders = ['Content-Security-Policy', 'X-Content-Type-Options', 'Cross-Origin-Resource-Policy'];
 
-// TLS ends in front of the daemon, if it is used at all, so browsers must not be told to require it.
+// TLS ends in front of the daemon, if it is used at all, so no header may require it of browsers.
 const security: Parameters<typeof helmet>[0] = {
   strictTransportSecurity: false,
   contentSecurityPolicy: {
@@ -148,8 +155,8 @@ const security: Parameters<typeof helmet>[0] = {
   },
 };
 
-// Error responses: RFC 9457 problems with a `code` from the catalogue. Unexpected errors are logged in full; the response
-// does not contain their text.
+// Error responses: RFC 9457 problems with a `code` from the catalogue. Unexpected errors are logged in full; the
+// response does not contain their text.
 function answerProblem(registry: Pick<TenantRegistry, 'byId' | 'refresh'>): ErrorRequestHandler {
   return async (error, request, response, next) => {
     const found = (await fromDeletedTenant(error, callerOf(response)?.tenant, registry)) ?? toProblem(error);
@@ -173,9 +180,10 @@ function answerProblem(registry: Pick<TenantRegistry, 'byId' | 'refresh'>): Erro
   };
 }
 
-/** An expected refusal needs no stack. */
+/** An expected refusal needs no stack. Availability logs what concerns the whole database. */
 function logFailure(log: Logger, error: unknown, { code, message }: Problem): void {
-  if (error instanceof Problem || isLockTimeout(error)) log.warn({ code, reason: message }, 'request refused');
+  if (error instanceof Problem || isLockTimeout(error) || isConflict(error))
+    log.warn({ code, reason: message }, 'request refused');
   else log.error({ err: error, code }, 'request failed');
 }
 
@@ -236,11 +244,17 @@ function fromBodyParser(error: unknown): Problem | undefined {
 
 function fromDatabase(error: unknown): Problem | undefined {
   const state = sqlState(error);
-  // 53: out of connections, memory or disk. 25006: a standby that cannot write.
-  if (isConnectionError(error) || state?.startsWith('53') || state === '25006') {
+  if (isWriteError(error)) {
+    return problem('DATABASE_UNAVAILABLE', 'The database cannot write at present; try again soon.');
+  }
+  // 53: out of connections or memory.
+  if (isConnectionError(error) || state?.startsWith('53')) {
+    return problem('DATABASE_UNAVAILABLE', 'The database cannot be reached at present; try again soon.');
+  }
+  if (isConflict(error)) {
     return problem(
       'DATABASE_UNAVAILABLE',
-      'The database cannot be reached or cannot write at present; try again soon.',
+      'Concurrent transactions were in the way several times; nothing was done. Try again soon.',
     );
   }
   if (isLockTimeout(error)) {

@@ -15,6 +15,8 @@ interface HttpServerOptions {
   stopGraceMs?: number;
   /** How long a client may take to send its headers. */
   headersTimeoutMs?: number;
+  /** How long a client may take to send its whole request, however steadily its bytes arrive. */
+  requestTimeoutMs?: number;
   onRequest?(): void;
 }
 
@@ -23,7 +25,7 @@ type CreateApp = () => Express | Promise<Express>;
 
 // Bounds the time to receive a request, not to answer it, so streams are not affected.
 const defaultHeadersTimeoutMs = 10_000;
-const requestTimeoutMs = 60_000;
+const defaultRequestTimeoutMs = 60_000;
 // Longer than the idle timeout of common load balancers (60 s), which would otherwise reuse a closed connection.
 const keepAliveTimeoutMs = 65_000;
 
@@ -50,7 +52,7 @@ export class HttpServer implements Service {
     const server = createServer(
       {
         headersTimeout,
-        requestTimeout: requestTimeoutMs,
+        requestTimeout: this.#options.requestTimeoutMs ?? defaultRequestTimeoutMs,
         // How often Node checks for late clients. A fifth of the timeout keeps it accurate.
         connectionsCheckingInterval: headersTimeout / 5,
         IncomingMessage: this.#classes.IncomingMessage,

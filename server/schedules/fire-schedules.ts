@@ -1,7 +1,7 @@
-// Fires due schedules: one transaction locks a schedule, enqueues its jobs and sets its next time, so that every time is
-// fired once, however many daemons run.
+// Fires due schedules: one transaction locks a schedule, enqueues its jobs and sets its next time, so that every time
+// is fired once, however many daemons run.
 
-import { readLiveDaemons } from '../daemons/live-daemons.ts';
+import { readLiveDaemons } from '../daemon-registry/live-daemons.ts';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { runQuery, statement, tenant } from '../database/sql.ts';

@@ -79,7 +79,10 @@ export async function nextFiringInMs(db: Queryable, schema: Schema): Promise<num
   return row && Math.max(0, row.ms);
 }
 
-/** With `schema` it may be the first statement of a transaction, which in a cluster chooses the node by a table it names. */
+/**
+ * With `schema` it may be the first statement of a transaction, which in a cluster chooses the node by a table it
+ * names.
+ */
 export async function databaseNow(db: Queryable, schema?: Schema): Promise<string> {
   const table = schema === undefined ? '' : `from (select 1) as one left join ${schema}.schedules on false`;
   const text = `select now() as now ${table}`;

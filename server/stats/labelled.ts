@@ -1,5 +1,5 @@
-// prom-client's counters, gauges and histograms with an optional tenant label. Labelled children are cached: finding one
-// by its labels costs more than counting.
+// prom-client's counters, gauges and histograms with an optional tenant label. Labelled children are cached: finding
+// one by its labels costs more than counting.
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 
 export interface MetricOptions {

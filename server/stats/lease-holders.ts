@@ -1,6 +1,6 @@
 // The daemons and remote workers that hold active leases of a tenant, and their jobs that a drain will interrupt,
 // estimated from their progress.
-import { listDaemons } from '../daemons/live-daemons.ts';
+import { listDaemons } from '../daemon-registry/live-daemons.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { runQuery, statement, tenant } from '../database/sql.ts';

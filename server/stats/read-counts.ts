@@ -1,7 +1,9 @@
 // Current counts of a tenant or queue, from the roll-ups: a few rows, however many jobs there are.
+
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { runQuery, statement, tenant } from '../database/sql.ts';
+import { isClaimable } from '../database/tables/tenant-jobs.ts';
 import { type Status, statuses, unstartedStatuses } from '../jobs/model/states.ts';
 
 /**
@@ -77,18 +79,16 @@ function toCounts(deltas: Record<string, number>): StatusCounts {
  * index by queue, so for a single queue the next ten thousand claimable jobs are read.
  */
 export async function readOldestSeconds(db: Queryable, schema: Schema, queue = allQueues): Promise<number> {
-  const [row] = await oldestAge.query<{ age: number | null }>(db, schema, { allQueues, queue });
-  return Math.max(0, row?.age ?? 0);
+  const [row] = await oldestAge.query<{ seconds: number | null }>(db, schema, { allQueues, queue });
+  return Math.max(0, row?.seconds ?? 0);
 }
 
 /** SQL: when the first claimable job of each priority `p` could have run. */
-function firstRunAt(condition: string): string {
+function firstRunAt(by: 'daemon' | 'remoteWorker', condition: string): string {
   return `(
       select run_at
         from ${tenant}.jobs
-       where status = 'QUEUED'
-         and lane_head
-         and not gated
+       where ${isClaimable(by)}
          and ${condition}
          and priority = p.priority
        order by created_at, id
@@ -111,27 +111,24 @@ export const selectOldestRunAt = `
   next_for_daemons as (
     select run_at, queue
       from ${tenant}.jobs
-     where status = 'QUEUED'
-       and lane_head
-       and not remote
-       and not gated
+     where ${isClaimable('daemon')}
        and :queue <> :allQueues
      order by priority, created_at, id
      limit 10000
   ),
   oldest as (
-    select ${firstRunAt('not remote and :queue = :allQueues')} as run_at
+    select ${firstRunAt('daemon', ':queue = :allQueues')} as run_at
       from generate_series(0, 3) as p(priority)
     union all
     select min(run_at)
       from next_for_daemons
      where queue = :queue
     union all
-    select ${firstRunAt('remote and queue = q.queue')}
+    select ${firstRunAt('remoteWorker', 'queue = q.queue')}
       from queues q
      cross join generate_series(0, 3) as p(priority)
   )
   select min(run_at) from oldest`;
 
 const oldestAge = statement(`
-  select extract(epoch from now() - (${selectOldestRunAt}))::float8 as age`);
+  select extract(epoch from now() - (${selectOldestRunAt}))::float8 as seconds`);

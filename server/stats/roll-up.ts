@@ -217,8 +217,8 @@ function withoutZeros(deltas: Record<string, number>): Record<string, number> {
   return Object.fromEntries(Object.entries(deltas).filter(([, count]) => count !== 0));
 }
 
-// Histograms of durations: counts per bound, so that minutes can be added up to hours and days and still yield quantiles.
-// Bounds from a millisecond to a week grow by half, so a quantile is off by at most a quarter.
+// Histograms of durations: counts per bound, so that minutes can be added up to hours and days and still yield
+// quantiles. Bounds from a millisecond to a week grow by half, so a quantile is off by at most a quarter.
 const boundsSeconds: readonly number[] = Array.from({ length: 51 }, (_, i) => 0.001 * 1.5 ** i);
 
 /** One count below each bound and one above the last; `width_bucket(seconds, bounds)` is the index. */

@@ -1,5 +1,5 @@
-// Rolls up the events of tenants, and keeps the gauges of queue depth and age up to date. Daemons share the roll-up; each
-// exports the same gauges.
+// Rolls up the events of tenants, and keeps the gauges of queue depth and age up to date. Daemons share the roll-up;
+// each exports the same gauges.
 import type { Database } from '../database/database.ts';
 import type { ReportSetAside } from '../events/log/set-aside.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';

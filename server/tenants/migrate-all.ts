@@ -1,6 +1,6 @@
-// Migrates the control schema and every tenant's schema to the version of this code: at boot and by `leasehold migrate`.
-// Safe to run in any number of processes at once. A tenant that fails is reported and stops no other; the next run
-// continues with it, because each schema keeps its own journal.
+// Migrates the control schema and every tenant's schema to the version of this code: at boot and by `leasehold
+// migrate`. Safe to run in any number of processes at once. A tenant that fails is reported and stops no other; the
+// next run continues with it, because each schema keeps its own journal.
 import pLimit from 'p-limit';
 import type { Database } from '../database/database.ts';
 import { type MigrateOptions, migrateControl, migrateTenant, schemasInStep } from '../database/migrations/migrate.ts';

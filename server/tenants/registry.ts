@@ -13,6 +13,8 @@ import { readTenantsAndFingerprint, readTenantsFingerprint } from './tenant-stor
 const refreshMs = 1000;
 const refreshWhenNotifiedMs = 15_000;
 
+const fewTenants = 5;
+
 export type TenantsListener = (tenants: readonly Tenant[]) => void;
 
 export class TenantRegistry implements Service {
@@ -56,6 +58,13 @@ export class TenantRegistry implements Service {
 
   active(): readonly Tenant[] {
     return this.#tenants.filter((tenant) => tenant.status === 'ACTIVE');
+  }
+
+  /**
+   * True if a daemon claims for every active tenant when it starts. With many, its first poll finds those with work.
+   */
+  get hasFewTenants(): boolean {
+    return this.active().length <= fewTenants;
   }
 
   bySlug(slug: string): Tenant | undefined {

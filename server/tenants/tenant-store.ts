@@ -1,5 +1,5 @@
 // The rows of tenants in the control schema: reads them, suspends and activates a tenant, and changes its settings.
-// provision.ts creates tenants, delete.ts deletes them.
+// create-tenant.ts creates tenants, delete-tenant.ts deletes them.
 import { asc, eq, gt, sql } from 'drizzle-orm';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
@@ -11,7 +11,7 @@ import { tenants } from '../database/tables/control.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields, parseFields } from '../kernel/fields.ts';
 import { findJsonViolation } from '../kernel/json/json-violations.ts';
-import type { DeclaredLimits } from './limit.ts';
+import type { DeclaredLimits } from './named-settings.ts';
 import type { TenantSettings } from './tenant.ts';
 import {
   type Tenant,

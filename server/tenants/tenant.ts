@@ -6,8 +6,7 @@ import { columnList, columnsOf, type RowOf } from '../database/reads/drizzle.ts'
 import { tenants } from '../database/tables/control.ts';
 import { httpUrlField } from '../kernel/fields.ts';
 import { maxInt4, maxSeconds } from '../kernel/limits.ts';
-import { budgetSettings } from './budget.ts';
-import { type DeclaredLimits, type Limit, limitSettings, limitsOf } from './limit.ts';
+import { budgetSettings, type DeclaredLimits, type Limit, limitSettings, limitsOf } from './named-settings.ts';
 
 export const tenantStatuses = ['PROVISIONING', 'ACTIVE', 'SUSPENDED', 'DELETING'] as const;
 export type TenantStatus = (typeof tenantStatuses)[number];

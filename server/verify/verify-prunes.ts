@@ -1,5 +1,5 @@
-// Verifies blocks whose events were removed: a block may only be pruned if a later seal records it, and if it had reached
-// the age that retention requires.
+// Verifies blocks whose events were removed: a block may only be pruned if a later seal records it, and if it had
+// reached the age that retention requires.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type PruneRecord, parseRecord } from '../events/seals/seal-chain.ts';

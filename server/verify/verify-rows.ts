@@ -162,7 +162,9 @@ const placesStatement = statement(`
    order by xid, seq
    limit :limit`);
 
-/** Checks the place of every event in the log. Returns the number of those that are not sealed yet for a valid reason. */
+/**
+ * Checks the place of every event in the log. Returns the number of those that are not sealed yet for a valid reason.
+ */
 export async function findUnsealedEvents(
   tx: Queryable,
   schema: Schema,
@@ -212,7 +214,8 @@ interface EventPlace {
 
 /**
  * True for an event that was written with the id of a later transaction. Its place in the log stays wrong after that
- * transaction has ended, and after it was sealed. A row of an earlier epoch is a copy, whose system column says nothing.
+ * transaction has ended, and after it was sealed. A row of an earlier epoch is a copy, whose system column says
+ * nothing.
  */
 function isWrittenTooEarly({ xid, written_by }: EventPlace, epoch: number): boolean {
   if (epochOf(xid) !== epoch) return false;

@@ -248,7 +248,10 @@ async function verifyContent(chain: Chain, row: SealRow, version: HashVersion, w
   chain.keys.add(row.number, row.event_keys);
 }
 
-/** Compares the chain with the end that the follower has stored and with the anchor, and finds events after the last seal. */
+/**
+ * Compares the chain with the end that the follower has stored and with the anchor, and finds events after the last
+ * seal.
+ */
 async function verifyEnd(chain: Chain): Promise<void> {
   const { tx, schema, violations, report, anchor, until } = chain;
   const [follower] = await runQuery<{ snapshot: string; state: ChainEnd | null }>(

@@ -3,7 +3,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
-import { withLog } from '../events/log/transaction-ids.ts';
+import { insertEvents } from '../events/log/record.ts';
 import { type BackoffPolicy, backoffMs } from '../kernel/backoff.ts';
 import { assertNever } from '../kernel/errors.ts';
 import type { SendResult } from './sender.ts';
@@ -126,13 +126,15 @@ const nextTries = `
    where id = :id`;
 
 /** A job that retention has deleted meanwhile gets no event. */
-const insertDeliveryEvent = `
-  ${withLog(tenant)}
-  insert into ${tenant}.events (xid, type, job_id, target_id, attempt, actor, data)
-  select log.xid, :event, j.id, j.target_id, j.attempt, :actor, :data::jsonb
-    from done
-    join ${tenant}.jobs j on j.id = done.job_id
-   cross join log`;
+const insertDeliveryEvent = insertEvents(tenant, {
+  source: `done join ${tenant}.jobs j on j.id = done.job_id`,
+  type: ':event',
+  jobId: 'j.id',
+  attempt: 'j.attempt',
+  lease: 'null',
+  actor: ':actor',
+  data: ':data::jsonb',
+});
 
 /** The end of a delivery, `webhook_sent` of its job and the event become visible together. */
 const finish = statement(`

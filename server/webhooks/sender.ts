@@ -1,5 +1,5 @@
-// Sends one POST to an untrusted receiver: its address is checked when connecting, redirects are not followed, the status
-// decides, and only the first bytes of the response body are read.
+// Sends one POST to an untrusted receiver: its address is checked when connecting, redirects are not followed, the
+// status decides, and only the first bytes of the response body are read.
 import { lookup as systemLookup } from 'node:dns';
 import type { LookupFunction } from 'node:net';
 import ipaddr from 'ipaddr.js';

@@ -1,7 +1,7 @@
 // The checks of `leasehold doctor`. Each check reads one thing and leaves nothing changed.
 import { statfsSync } from 'node:fs';
 import type pg from 'pg';
-import { listDaemons } from '../../daemons/live-daemons.ts';
+import { listDaemons } from '../../daemon-registry/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';
 import { schemasInStep } from '../../database/migrations/migrate.ts';

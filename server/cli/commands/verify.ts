@@ -34,7 +34,7 @@ export function addVerifyCommand(program: Command, session: Session): void {
         results.map((result) => result.text).join('\n') || 'no tenants',
       );
       const count = results.reduce((sum, result) => sum + result.fault_count, 0);
-      if (count > 0) throw problem('CONFLICT', `${count} fault${count === 1 ? '' : 's'} found`);
+      if (count > 0) throw problem('CONFLICT', `${count} violation${count === 1 ? '' : 's'} found`);
     });
 }
 
@@ -44,9 +44,9 @@ function parseAnchor(text: string): Anchor {
   return { number, hash };
 }
 
-function toApi({ seals, jobs, lanes, setAside, violations: faults, violationCount: faultCount }: Verification) {
+function toApi({ seals, jobs, lanes, setAside, violations, violationCount }: Verification) {
   return {
-    ok: faultCount === 0,
+    ok: violationCount === 0,
     jobs: jobs.jobs,
     job_events: jobs.events,
     targets: lanes.targets,
@@ -67,8 +67,9 @@ function toApi({ seals, jobs, lanes, setAside, violations: faults, violationCoun
         }
       : null,
     anchor: seals.end ? `${seals.end.number}:${seals.end.hash}` : null,
-    fault_count: faultCount,
-    faults: faults.map((violation) => ({
+    // The names of the fields are those of the first version.
+    fault_count: violationCount,
+    faults: violations.map((violation) => ({
       kind: violation.kind,
       event: violation.event ?? null,
       seal: violation.seal ?? null,
@@ -80,9 +81,9 @@ function toApi({ seals, jobs, lanes, setAside, violations: faults, violationCoun
 }
 
 function describe(slug: string, found: Verification): string {
-  const { seals, jobs, lanes, setAside, violations: faults, violationCount: faultCount } = found;
+  const { seals, jobs, lanes, setAside, violations, violationCount } = found;
   const lines = [
-    `${slug}: ${faultCount === 0 ? 'ok' : `${faultCount} FAULTS`}; ${jobs.jobs} jobs, ${lanes.starts} starts on ${lanes.targets} targets, ` +
+    `${slug}: ${violationCount === 0 ? 'ok' : `${violationCount} VIOLATIONS`}; ${jobs.jobs} jobs, ${lanes.starts} starts on ${lanes.targets} targets, ` +
       `${seals.sealedEvents} sealed and ${seals.unsealedEvents} not yet sealed events`,
   ];
   if (seals.lastPrune) lines.push(`  ${describePrunes(seals)}`);
@@ -93,8 +94,8 @@ function describe(slug: string, found: Verification): string {
   }
   if (seals.end) lines.push(`  anchor ${seals.end.number}:${seals.end.hash}`);
   for (const [follower, count] of Object.entries(setAside)) lines.push(`  ${follower} set ${count} events aside`);
-  for (const violation of faults) lines.push(`  ${name(violation)}: ${violation.detail}`);
-  if (faultCount > faults.length) lines.push(`  and ${faultCount - faults.length} more`);
+  for (const violation of violations) lines.push(`  ${name(violation)}: ${violation.detail}`);
+  if (violationCount > violations.length) lines.push(`  and ${violationCount - violations.length} more`);
   return lines.join('\n');
 }
 

@@ -1,5 +1,5 @@
-// Authenticates a caller by API key or by the cookie of a dashboard session, and checks its scope. The tenant comes from
-// the key's row, never from the request.
+// Authenticates a caller by API key or by the cookie of a dashboard session, and checks its scope. The tenant comes
+// from the key's row, never from the request.
 import type { Request, RequestHandler, Response } from 'express';
 import { rateLimit } from 'express-rate-limit';
 import { problem } from '../../kernel/errors.ts';

@@ -224,35 +224,35 @@ const countedFrom = 65_536;
  * its body is read. One tenant gets at most half, so that it cannot block the others.
  */
 export class ByteBudget {
-  #limit: number;
-  #used = 0;
+  #limitBytes: number;
+  #usedBytes = 0;
   #byTenant = new Map<string, number>();
 
   constructor(limitBytes: number) {
-    this.#limit = limitBytes;
+    this.#limitBytes = limitBytes;
   }
 
   get usedBytes(): number {
-    return this.#used;
+    return this.#usedBytes;
   }
 
   /** Reserves the bytes until the response is closed, or throws. */
   reserve(response: Response, tenantId: string, bytes: number): void {
     if (bytes < countedFrom) return;
     const own = this.#byTenant.get(tenantId) ?? 0;
-    if (own > 0 && own + bytes > this.#limit / 2) {
+    if (own > 0 && own + bytes > this.#limitBytes / 2) {
       throw problem('TOO_MANY_REQUESTS', 'Too many large requests of this tenant are under way; try again soon.');
     }
-    if (this.#used > 0 && this.#used + bytes > this.#limit) {
+    if (this.#usedBytes > 0 && this.#usedBytes + bytes > this.#limitBytes) {
       throw problem('OVERLOADED', 'The server is busy with large requests; try again soon.');
     }
-    this.#used += bytes;
+    this.#usedBytes += bytes;
     this.#byTenant.set(tenantId, own + bytes);
     response.once('close', () => this.#release(tenantId, bytes));
   }
 
   #release(tenantId: string, bytes: number): void {
-    this.#used -= bytes;
+    this.#usedBytes -= bytes;
     const left = (this.#byTenant.get(tenantId) ?? 0) - bytes;
     if (left > 0) this.#byTenant.set(tenantId, left);
     else this.#byTenant.delete(tenantId);

@@ -91,7 +91,9 @@ export class Turns {
     };
   }
 
-  /** Starts the waiting request of the tenant with the fewest turns; between equals, of the one that has waited longest. */
+  /**
+   * Starts the waiting request of the tenant with the fewest turns; between equals, of the one that has waited longest.
+   */
   #beginNext(): void {
     for (;;) {
       let next: Line | undefined;

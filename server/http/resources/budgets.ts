@@ -4,11 +4,10 @@ import type { Database } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
 import { invalidFields } from '../../kernel/fields.ts';
 import { readUsageDays, readUsageToday, type UsageToday } from '../../stats/usage.ts';
-import { type BudgetSetting, budgetSetting } from '../../tenants/budget.ts';
-import { limitNamePattern } from '../../tenants/limit.ts';
-import { changeNamedSettings } from '../../tenants/named-settings.ts';
+import { type BudgetSetting, budgetSetting, limitNamePattern } from '../../tenants/named-settings.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { changeNamedSettings } from '../../tenants/tenant-settings.ts';
 import { RouteGroup, reply } from '../route.ts';
 
 interface BudgetDependencies {

@@ -16,10 +16,10 @@ import { timeField } from '../../kernel/fields.ts';
 import { openText, sealText } from '../../kernel/sealed-text.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { present } from '../present.ts';
 import { callerOf } from '../request/authenticate.ts';
 import { booleanQuery, invalidCursor, type PageQuery, paged, pageQuery } from '../request/paging.ts';
 import { handled, RouteGroup, reply } from '../route.ts';
+import { toApi } from '../to-api.ts';
 import { jobSummaryToApi } from './jobs/job-schema.ts';
 
 const eventSchema = z
@@ -270,5 +270,5 @@ export function receivedEventRoutes({ onReceived }: ReceivedEventDependencies): 
 }
 
 function receiptToApi(receipt: Receipt): z.input<typeof receiptSchema> {
-  return present(receiptSchema, receipt);
+  return toApi(receiptSchema, receipt);
 }

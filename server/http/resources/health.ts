@@ -1,10 +1,10 @@
-// The state of this daemon for orchestrators and scrapers (liveness, readiness, metrics), and of all daemons for operators.
+// The state of this daemon for orchestrators and scrapers (liveness, readiness, metrics), and of all daemons for
+// operators.
 import type { Registry as MetricsRegistry } from 'prom-client';
 import { z } from 'zod';
-import { listDaemons } from '../../daemons/live-daemons.ts';
+import { listDaemons } from '../../daemon-registry/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
 import { WriteCheck } from '../../database/servers/write-check.ts';
-import type { Config } from '../../kernel/config.ts';
 import { handled, RouteGroup, reply } from '../route.ts';
 
 interface Check {
@@ -24,7 +24,6 @@ export interface ReadinessState {
 
 interface HealthDependencies {
   db: Database;
-  config: Pick<Config, 'workerId'>;
   metricsRegistry: MetricsRegistry;
   readiness(): ReadinessState;
 }
@@ -38,7 +37,7 @@ const readySchema = z.strictObject({
 
 export function healthRoutes(deps: HealthDependencies): RouteGroup {
   const group = new RouteGroup('Service');
-  const writes = new WriteCheck(deps.db, deps.config.workerId);
+  const writes = new WriteCheck(deps.db);
   group.route({
     method: 'get',
     path: '/livez',

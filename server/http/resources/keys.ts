@@ -7,10 +7,10 @@ import { type ApiKey, type NewApiKey, scopes } from '../../tenants/api-keys/key.
 import { createApiKey, listApiKeys, revokeApiKey, rotateApiKey } from '../../tenants/api-keys/key-store.ts';
 import type { KeyVerifier } from '../../tenants/api-keys/verifier.ts';
 import { getTenant } from '../../tenants/tenant-store.ts';
-import { present } from '../present.ts';
 import { paged, pageOf, pageQuery, pageSchema } from '../request/paging.ts';
 import { audit } from '../request/request-log.ts';
 import { type Access, type RouteContext, RouteGroup, reply } from '../route.ts';
+import { toApi } from '../to-api.ts';
 
 const scopeSchema = z.enum(scopes);
 const isoTime = z.iso.datetime({ offset: true });
@@ -177,7 +177,7 @@ function addKeyRoutes<A extends Access, P extends z.ZodRawShape>(
 }
 
 function keyToApi(key: ApiKey): z.input<typeof keySchema> {
-  return present(keySchema, key, { scopes: [...key.scopes] });
+  return toApi(keySchema, key, { scopes: [...key.scopes] });
 }
 
 export function newKeyToApi(key: NewApiKey): z.input<typeof newKeySchema> {

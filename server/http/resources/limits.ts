@@ -2,10 +2,10 @@
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { type LimitUse, readLimitUse } from '../../jobs/limits/read-limits.ts';
-import { burstOf, limitSetting } from '../../tenants/limit.ts';
-import { deleteLimit, noLimit, putLimit } from '../../tenants/named-settings.ts';
+import { burstOf, limitSetting } from '../../tenants/named-settings.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { deleteLimit, noLimit, putLimit } from '../../tenants/tenant-settings.ts';
 import { getTenant } from '../../tenants/tenant-store.ts';
 import { RouteGroup, reply } from '../route.ts';
 

@@ -7,9 +7,9 @@ import type { Config } from '../../kernel/config.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isUuid, nameField } from '../../kernel/fields.ts';
 import { maxSeconds } from '../../kernel/limits.ts';
-import { present } from '../present.ts';
 import { audit } from '../request/request-log.ts';
 import { RouteGroup, reply } from '../route.ts';
+import { toApi } from '../to-api.ts';
 import { questionId, questionParams } from './questions.ts';
 
 interface QuestionLinkDependencies {
@@ -59,7 +59,7 @@ export function questionLinkRoutes({ config }: QuestionLinkDependencies): RouteG
     problems: ['NOT_FOUND'],
     handle: async ({ tenant, db, params }) => {
       const { id } = await requireQuestion(db, tenant.schema, questionId(params));
-      return { links: (await listLinks(db, tenant.schema, id)).map((link) => present(linkSchema, link)) };
+      return { links: (await listLinks(db, tenant.schema, id)).map((link) => toApi(linkSchema, link)) };
     },
   });
   group.route({
@@ -80,7 +80,7 @@ export function questionLinkRoutes({ config }: QuestionLinkDependencies): RouteG
       const { recipient, expires_in_seconds: expiresInSeconds } = body;
       const { link, token } = await createLink(db, tenant, { questionId: id, recipient, expiresInSeconds, actor });
       audit(context, 'question_link.created', { question_id: id, link_id: link.id });
-      return reply(201, present(newLinkSchema, link, { url: `${baseUrl(config, request)}/q/${token}` }));
+      return reply(201, toApi(newLinkSchema, link, { url: `${baseUrl(config, request)}/q/${token}` }));
     },
   });
   group.route({

@@ -8,9 +8,9 @@ import { listQuestions } from '../../jobs/questions/read-questions.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isUuid, nameField } from '../../kernel/fields.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { present } from '../present.ts';
 import { paged, pageQuery, pageSchema } from '../request/paging.ts';
 import { RouteGroup } from '../route.ts';
+import { toApi } from '../to-api.ts';
 
 export interface QuestionDependencies {
   /** The job that asked may be claimed. */
@@ -138,5 +138,5 @@ export function questionId({ id }: { id: string }): string {
 }
 
 export function questionToApi(question: Question): z.input<typeof questionSchema> {
-  return present(questionSchema, { ...question, expiresAt: unlessNever(question.expiresAt) });
+  return toApi(questionSchema, { ...question, expiresAt: unlessNever(question.expiresAt) });
 }

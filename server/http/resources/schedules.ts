@@ -1,7 +1,7 @@
 // /api/schedules: cron schedules that enqueue jobs.
 
 import { z } from 'zod';
-import { readLiveDaemons } from '../../daemons/live-daemons.ts';
+import { readLiveDaemons } from '../../daemon-registry/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
 import type { CommitSignals } from '../../jobs/commit-signals.ts';
 import type { QueueLimit } from '../../jobs/enqueue/enqueue-limits.ts';
@@ -28,9 +28,9 @@ import {
   type ScheduledJob,
 } from '../../schedules/schedule.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { present } from '../present.ts';
 import { paged, pageQuery, pageSchema } from '../request/paging.ts';
 import { RouteGroup, reply } from '../route.ts';
+import { toApi } from '../to-api.ts';
 import { jobSchema, jobToApi } from './jobs/job-schema.ts';
 
 export interface ScheduleDependencies {
@@ -248,7 +248,7 @@ function addActions(group: RouteGroup, deps: ScheduleDependencies): void {
 
 function scheduleToApi(schedule: Schedule, now: string): z.input<typeof scheduleSchema> {
   const paused = schedule.pausedAt !== null;
-  return present(scheduleSchema, schedule, {
+  return toApi(scheduleSchema, schedule, {
     paused,
     next_at: paused ? null : schedule.nextAt,
     next_runs: nextTimes(schedule.cron, schedule.timezone, now, shownRuns),

@@ -6,9 +6,9 @@ import { readTenantWorkers } from '../../stats/lease-holders.ts';
 import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../stats/read-counts.ts';
 import { rollUpNow } from '../../stats/roll-up.ts';
 import { metricNames, readTimeseries } from '../../stats/timeseries.ts';
-import { present } from '../present.ts';
 import { integerQuery, paged, pageOf, pageQuery, pageSchema } from '../request/paging.ts';
 import { RouteGroup } from '../route.ts';
+import { toApi } from '../to-api.ts';
 
 const count = z.int().min(0);
 const queueQuery = z.string().min(1).max(200).optional().describe('Only this queue.');
@@ -160,5 +160,5 @@ const tenantWorkerSchema = z
   .meta({ id: 'TenantWorker' });
 
 function zombieToApi(zombie: Zombie): z.input<typeof zombieSchema> {
-  return present(zombieSchema, zombie, { became_of: zombie.outcome });
+  return toApi(zombieSchema, zombie, { became_of: zombie.outcome });
 }

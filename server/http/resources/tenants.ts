@@ -4,9 +4,9 @@ import type { Database } from '../../database/database.ts';
 import type { Config } from '../../kernel/config.ts';
 import { createTenant } from '../../tenants/create-tenant.ts';
 import { deleteTenant, requestTenantDeletion } from '../../tenants/delete-tenant.ts';
-import { effectiveSettings } from '../../tenants/effective-settings.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import { type Tenant, tenantSettings, tenantStatuses } from '../../tenants/tenant.ts';
+import { effectiveSettings } from '../../tenants/tenant-settings.ts';
 import {
   activateTenant,
   getTenant,
@@ -14,10 +14,10 @@ import {
   suspendTenant,
   updateTenantSettings,
 } from '../../tenants/tenant-store.ts';
-import { present } from '../present.ts';
 import { booleanQuery, paged, pageOf, pageQuery, pageSchema } from '../request/paging.ts';
 import { audit } from '../request/request-log.ts';
 import { RouteGroup, reply } from '../route.ts';
+import { toApi } from '../to-api.ts';
 import { newKeySchema, newKeyToApi } from './keys.ts';
 
 interface AdminTenantDependencies {
@@ -196,5 +196,5 @@ async function refreshNow(registry: Pick<TenantRegistry, 'refresh'>): Promise<vo
 }
 
 function tenantToApi(tenant: Tenant): z.input<typeof tenantSchema> {
-  return present(tenantSchema, tenant, { schema: tenant.schemaName });
+  return toApi(tenantSchema, tenant, { schema: tenant.schemaName });
 }

@@ -13,10 +13,10 @@ import {
   listJobDeliveries,
   resendDelivery,
 } from '../../webhooks/delivery.ts';
-import { present } from '../present.ts';
 import { paged, pageQuery, pageSchema } from '../request/paging.ts';
 import { audit } from '../request/request-log.ts';
 import { RouteGroup } from '../route.ts';
+import { toApi } from '../to-api.ts';
 import { targetJobParams } from './jobs/job-schema.ts';
 import { mustReadJob } from './jobs/jobs.ts';
 
@@ -191,7 +191,7 @@ function addSecrets(group: RouteGroup, { db, registry }: WebhookDependencies): v
 }
 
 function deliveryToApi(delivery: Delivery): z.input<typeof deliverySchema> {
-  return present(deliverySchema, delivery, {
+  return toApi(deliverySchema, delivery, {
     event_id: delivery.eventSeq,
     next_at: delivery.state === 'pending' ? delivery.nextAt : null,
   });

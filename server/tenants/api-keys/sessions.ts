@@ -14,15 +14,17 @@ const linkSeconds = 15 * 60;
 // Ending a session on another daemon takes effect within this time.
 const cacheMs = 5000;
 const maxCached = 10_000;
+// Only the database's clock decides: that of the process may be wrong.
+const leftMs = `(extract(epoch from expires_at - now()) * 1000)::float8`;
 
-interface SessionRow {
+interface SessionKey {
   key_id: string;
   key_check: Buffer;
-  expires_at: string;
 }
 
 interface Cached {
-  row: SessionRow | undefined;
+  /** With the time until it expires. */
+  row: (SessionKey & { left_ms: number }) | undefined;
   readAt: number;
 }
 
@@ -47,10 +49,10 @@ export class Sessions {
 
   /** Returns undefined if the link was used, has expired, or its key is no longer valid. */
   async openByLink(linkToken: string): Promise<string | undefined> {
-    const [row] = await runQuery<SessionRow>(
+    const [row] = await runQuery<SessionKey>(
       this.#db,
       `delete from ${controlSchema}.sessions where id = :id and kind = 'link' and expires_at > now()
-       returning key_id, key_check, expires_at`,
+       returning key_id, key_check`,
       { id: digest(linkToken) },
     );
     if (row === undefined || (await this.#keyOf(row)) === undefined) return undefined;
@@ -62,8 +64,7 @@ export class Sessions {
   /** Returns the current key of the session. */
   async verify(token: string): Promise<ApiKey | undefined> {
     const row = await this.#read(token);
-    if (row === undefined || Date.parse(row.expires_at) <= Date.now()) return undefined;
-    return this.#keyOf(row);
+    return row === undefined ? undefined : this.#keyOf(row);
   }
 
   async close(token: string): Promise<void> {
@@ -71,17 +72,20 @@ export class Sessions {
     await runQuery(this.#db, `delete from ${controlSchema}.sessions where id = :id`, { id: digest(token) });
   }
 
-  async #keyOf(row: SessionRow): Promise<ApiKey | undefined> {
+  async #keyOf(row: SessionKey): Promise<ApiKey | undefined> {
     return this.#keys.verifyById(row.key_id, row.key_check);
   }
 
-  async #read(token: string): Promise<SessionRow | undefined> {
+  async #read(token: string): Promise<Cached['row']> {
     const cached = this.#cache.get(token);
-    if (cached !== undefined && performance.now() - cached.readAt < cacheMs) return cached.row;
+    const validMs = Math.min(cacheMs, cached?.row?.left_ms ?? cacheMs);
+    if (cached !== undefined && performance.now() - cached.readAt < validMs) return cached.row;
     const readAt = performance.now();
-    const [row] = await runQuery<SessionRow>(
+    const [row] = await runQuery<NonNullable<Cached['row']>>(
       this.#db,
-      `select key_id, key_check, expires_at from ${controlSchema}.sessions where id = :id and kind = 'session' and expires_at > now()`,
+      `select key_id, key_check, ${leftMs} as left_ms
+         from ${controlSchema}.sessions
+        where id = :id and kind = 'session' and expires_at > now()`,
       { id: digest(token) },
     );
     this.#cache.delete(token);

@@ -27,9 +27,9 @@ async function writeScript(shell: string, name: string): Promise<string> {
   return directory;
 }
 
-/** Runs a shell that must say nothing on stderr. */
+/** Runs a shell that must say nothing on stderr. With a socket as its input, as Node gives it by default, bash reads its settings. */
 function shell(program: string, args: string[]): string[] {
-  const { status, stdout, stderr } = spawnSync(program, args, { encoding: 'utf8' });
+  const { status, stdout, stderr } = spawnSync(program, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
   expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
   return stdout.split('\n').filter(Boolean);
 }

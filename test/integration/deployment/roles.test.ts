@@ -70,6 +70,16 @@ test.skipIf(citusCluster())('a daemon with the rights of roles.sql runs jobs, an
   await eventually(async () => {
     expect(await call(made.key.key, 'GET', `/api/jobs/${job.id}`)).toMatchObject({ body: { status: 'SUCCESS' } });
   });
+  // Readiness needs no other rights, also after writes have failed.
+  const readiness = async () => (await fetch(`${daemon.url}/readyz`)).status;
+  const full = `begin raise exception 'could not extend file' using errcode = '53100'; end`;
+  await context.db.query(`create function disk_full() returns trigger language plpgsql as $$ ${full} $$`);
+  await context.db.query(
+    'create trigger disk_full before insert on leasehold.daemons for each row execute function disk_full()',
+  );
+  await eventually(async () => expect(await readiness()).toBe(503));
+  await context.db.query('drop function disk_full cascade');
+  await eventually(async () => expect(await readiness()).toBe(200));
   // The role that the migrator created for the tenant.
   const schema = quoteSchema('tenant_acme');
   expect(daemon.db.tenantRoles?.of(schema)).toMatch(/^"lh_acme_/);

@@ -323,4 +323,22 @@ describe('the log', () => {
     // The part of a key that identifies it may be there; the secret after it may not.
     expect(all).not.toContain(keyText.split('_').at(-1));
   });
+
+  it('has nothing of a row that Postgres refuses, and neither has the answer', async () => {
+    const marker = 'canary-in-a-refused-row';
+    const jobs = `"${attacker.tenant.schemaName}".jobs`;
+    // Postgres reports the whole row in the detail of its error.
+    await context.db.query(`alter table ${jobs} add constraint no_canary check (payload::text not like '%${marker}%')`);
+    try {
+      const before = log.length;
+      const refused = await send('POST', '/api/jobs', attacker.key, { type: 'demo.echo', payload: { marker } });
+      expect(refused.status).toBe(500);
+      expect(JSON.stringify(refused.body)).not.toContain(marker);
+      const lines = log.slice(before).join('');
+      expect(lines).toContain('no_canary');
+      expect(lines).not.toContain(marker);
+    } finally {
+      await context.db.query(`alter table ${jobs} drop constraint no_canary`);
+    }
+  });
 });

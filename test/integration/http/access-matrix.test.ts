@@ -6,8 +6,18 @@ import { scopes } from '../../../server/tenants/api-keys/key.ts';
 import { createApiKey, revokeApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { suspendTenant } from '../../../server/tenants/tenant-store.ts';
 import { fastSettings, useDaemon } from '../../support/daemon/daemon.ts';
+import { eventually } from '../../support/eventually.ts';
 import { type FilledTenant, fillTenant } from '../../support/http/one-of-everything.ts';
-import { type Body, fillPath, type Operation, operationsOf, readDocument } from '../../support/http/operations.ts';
+import {
+  type ApiDocument,
+  type Body,
+  fieldsOf,
+  fillPath,
+  type Operation,
+  operationsOf,
+  readDocument,
+  withField,
+} from '../../support/http/operations.ts';
 import { addTenant, useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
@@ -15,7 +25,8 @@ const running = useDaemon(context);
 const adminKey = fastSettings.ADMIN_API_KEY as string;
 let operations: Operation[];
 let victim: FilledTenant;
-let neighbourId: string;
+let neighbour: FilledTenant;
+let document: ApiDocument;
 let suspendedId: string;
 
 // Failed requests are limited per address: each group of strangers comes from one of its own, where the system has more
@@ -31,9 +42,10 @@ const usual = agentFrom('127.0.0.1');
 
 beforeAll(async () => {
   const { url } = running.daemon;
-  operations = operationsOf(await readDocument(url));
+  document = await readDocument(url);
+  operations = operationsOf(document);
   victim = await fillTenant({ db: context.db, url, adminKey }, context.tenant);
-  neighbourId = (await addTenant(context.db, 'neighbour')).tenant.id;
+  neighbour = await fillTenant({ db: context.db, url, adminKey }, (await addTenant(context.db, 'neighbour')).tenant);
   suspendedId = (await addTenant(context.db, 'suspended')).tenant.id;
   await suspendTenant(context.db, 'suspended');
   // The daemon learns of both before any of their keys is used.
@@ -41,6 +53,10 @@ beforeAll(async () => {
   expect(running.daemon.registry.bySlug('suspended')?.status).toBe('SUSPENDED');
 });
 afterAll(() => Promise.all(agents.map((agent) => agent.close())));
+
+/** What differs between two answers to the same question: ids of new rows, times, places in the log. */
+const volatile =
+  /[0-9a-f]{8}-[0-9a-f-]{27}|\d{4}-\d\d-\d\dT[\d:.+Z-]+|"(lane_position|lane_seq|position|seq|number)":\d+|"next_cursor":"[^"]+"/g;
 
 const keyOf = async (tenantId: string, only: readonly (typeof scopes)[number][], expiresAt?: string) =>
   createApiKey(context.db, { tenantId, name: 'matrix', scopes: only, expiresAt });
@@ -155,7 +171,7 @@ describe('a caller without a valid key', () => {
 describe('a caller of another tenant', () => {
   it.each(scopes)('passes with the scope %s if it is enough, and reaches nothing of the victim', async (scope) => {
     const before = await victimRows();
-    const { text } = await keyOf(neighbourId, [scope]);
+    const { text } = await keyOf(neighbour.tenant.id, [scope]);
     await outcomes(text, ({ access }) =>
       typeof access !== 'string' && access.includes(scope) ? 'passed' : '403 FORBIDDEN',
     );
@@ -163,7 +179,7 @@ describe('a caller of another tenant', () => {
   });
 
   it('gets 404 for every id in a path, unless the id is its own', async () => {
-    const { text } = await keyOf(neighbourId, scopes);
+    const { text } = await keyOf(neighbour.tenant.id, scopes);
     const named = operations.filter(
       ({ access, method, path }) =>
         typeof access !== 'string' && method !== 'PUT' && path !== '/api/events/{name}' && /\{(?!target_id)/.test(path),
@@ -175,6 +191,71 @@ describe('a caller of another tenant', () => {
       if (operation.id === 'listJobDeliveries') expect(JSON.parse(answer)).toEqual({ deliveries: [] });
       else expect([operation.id, status]).toEqual([operation.id, 404]);
     }
+  });
+
+  /** Names that a caller chooses for its own things, in fields and queries that are called like those of ids. */
+  const ownNames = /(^|\.)(addon_id|worker_id|target_id|client_request_id|request_id|id)$/;
+  const isId = (name: string) => /(^|[._])(ids?|job|job_ids|lease_id|parent|schedule|question)(\.0)?$/.test(name);
+
+  it('is answered in bodies and queries as if the ids of the victim were unknown', async () => {
+    const ids = (path: string, name: string) => victim.idIn(path, name);
+    const ofVictim = [
+      victim.jobId,
+      ids('/api/scheduler', 'job_id'),
+      ids('', 'lease_id'),
+      ids('/api/questions', 'id'),
+      ids('/api/schedules', 'id'),
+      ids('', 'operation_id'),
+    ];
+    const { text: key } = await keyOf(neighbour.tenant.id, scopes);
+    const { url } = running.daemon;
+    const before = await victimRows();
+    const answer = async (operation: Operation, query: string, body: Body | undefined, used: string) => {
+      const path = fillPath(operation.path, (name) => neighbour.idIn(operation.path, name));
+      const response = await fetch(`${url}${path}${query}`, {
+        method: operation.method,
+        headers: { authorization: `Bearer ${key}`, origin: url, ...(body && { 'content-type': 'application/json' }) },
+        ...(body && { body: JSON.stringify(body) }),
+        dispatcher: usual,
+      });
+      const isStream = response.headers.get('content-type')?.startsWith('text/event-stream');
+      // A stream without snapshot begins with what comes next.
+      if (isStream) await response.body?.cancel();
+      const text = isStream ? '' : await response.text();
+      expect(text, operation.id).not.toContain(victim.marker);
+      return `${response.status} ${text.replaceAll(used, '<used>').replace(volatile, '<other>')}`;
+    };
+    const compare = async (operation: Operation, name: string, send: (id: string) => Promise<string>) => {
+      const unknown = await send('01890a5d-ac96-774b-bcce-b302099a8057');
+      for (const id of ofVictim) expect([operation.id, name, await send(id)]).toEqual([operation.id, name, unknown]);
+    };
+    const seen: string[] = [];
+    for (const operation of operations.filter(({ access }) => typeof access !== 'string')) {
+      const { client_request_id, request_id, unique, ...example } = operation.body?.example ?? {};
+      const fields = operation.body === undefined ? [] : fieldsOf(document, operation.body.schema);
+      for (const path of fields.filter((one) => isId(one.join('.')) && !ownNames.test(one.join('.')))) {
+        const name = path.join('.');
+        seen.push(name);
+        await compare(operation, name, (id) => answer(operation, '', withField(example, path, id), id));
+      }
+      for (const { name } of operation.parameters.filter(
+        ({ in: place, name: one }) => place === 'query' && isId(one),
+      )) {
+        if (ownNames.test(name)) continue;
+        seen.push(name);
+        const body = operation.body && example;
+        await compare(operation, name, (id) => answer(operation, `?${name}=${id}`, body, id));
+      }
+    }
+    for (const name of ['after.0.job', 'filter.ids.0', 'filter.parent_id', 'job_id', 'job_ids.0', 'lease_id'])
+      expect(seen).toContain(name);
+    await eventually(async () => {
+      const response = await fetch(`${url}/api/operations?limit=200`, { headers: { authorization: `Bearer ${key}` } });
+      const { operations: begun } = (await response.json()) as { operations: Body[] };
+      // One whose canary is a job that fails ends as failed, if that job has run by then.
+      expect(begun.filter(({ status }) => status === 'running')).toEqual([]);
+    });
+    expect(await victimRows()).toEqual(before);
   });
 
   it('would read the victim with its key: the ids are correct', async () => {
@@ -213,7 +294,7 @@ describe('an operator', () => {
 
 describe('a public route', () => {
   it('answers the same with and without a key, and shows no tenant', async () => {
-    const { text: key } = await keyOf(neighbourId, scopes);
+    const { text: key } = await keyOf(neighbour.tenant.id, scopes);
     const open = operations.filter(({ access }) => access === 'public');
     // Everything else requires a key: a route that becomes public by mistake shows up here.
     expect(open.map(({ id }) => id).sort()).toEqual(
@@ -232,7 +313,7 @@ describe('the hosted form of a question', () => {
   it('opens for everybody who has the link, with any key or none; an altered or revoked link shows and changes nothing', async () => {
     const { url } = running.daemon;
     const { text: ownKey } = await keyOf(victim.tenant.id, scopes);
-    const { text: otherKey } = await keyOf(neighbourId, scopes);
+    const { text: otherKey } = await keyOf(neighbour.tenant.id, scopes);
     const links = `${url}/api/questions/${victim.idIn('/api/questions/{id}', 'id')}/links`;
     const asOwner = { headers: { authorization: `Bearer ${ownKey}`, 'content-type': 'application/json' } };
     const created = await fetch(links, { method: 'POST', ...asOwner, body: '{}' });

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { connect } from 'node:net';
 import { Counter, Registry } from 'prom-client';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -10,6 +11,7 @@ import { HttpServer } from '../../../server/http/server.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { eventually } from '../../support/eventually.ts';
 import { adminKey, startApp, useApp } from '../../support/http/app.ts';
+import { beginRequest } from '../../support/http/unfinished-request.ts';
 import { directUrl, useDatabase } from '../../support/postgres/database.ts';
 
 const context = useDatabase();
@@ -87,24 +89,30 @@ describe('/readyz', () => {
     }
   });
 
-  it('is 503 after a write failed for want of space, until one that needs space succeeds', async () => {
+  it.each([
+    ['53100', 'could not extend file: No space left on device', 'the database has no space left'],
+    ['58030', 'could not write to file: Input/output error', 'the database cannot write to its disk'],
+    ['58P01', 'could not open file', 'the database cannot write to its disk'],
+    ['42501', 'could not open file: Read-only file system', 'the database cannot write to its disk'],
+  ])('is 503 while inserts fail with %s (%s), and leaves no row behind', async (state, message, detail) => {
     const db = new Database({ url: context.url, poolMax: 2, logger: createLogger('silent') });
     const alone = await startApp({ db });
-    const full = `create function disk_full() returns event_trigger language plpgsql as
-      $$ begin raise exception 'could not extend file: No space left on device' using errcode = '53100'; end $$`;
+    const before = await context.db.query('select id from leasehold.daemons');
+    const fails = `begin raise exception '${message}' using errcode = '${state}'; end`;
     try {
-      await context.db.query(full);
-      await context.db.query('create event trigger disk_full on ddl_command_start execute function disk_full()');
-      await expect(db.query('create table leasehold.nothing ()')).rejects.toThrow('No space left');
+      await context.db.query(`create function fails() returns trigger language plpgsql as $$ ${fails} $$`);
+      await context.db.query(
+        'create trigger fails before insert on leasehold.daemons for each row execute function fails()',
+      );
       await eventually(async () => {
         const { status, body } = await alone.app.request('GET', '/readyz');
-        expect([status, body.checks.database.detail]).toEqual([503, 'the database has no space left']);
+        expect([status, body.checks.database.detail]).toEqual([503, detail]);
       });
-      await context.db.query('drop event trigger disk_full');
+      await context.db.query('drop function fails cascade');
       await eventually(async () => expect((await alone.app.request('GET', '/readyz')).status).toBe(200));
-      expect(await db.query(`select from pg_class where relname like 'write_check%'`)).toEqual([]);
+      expect(await context.db.query('select id from leasehold.daemons')).toEqual(before);
     } finally {
-      await context.db.query('drop event trigger if exists disk_full');
+      await context.db.query('drop function if exists fails cascade');
       await alone.stop();
       await db.close();
     }
@@ -134,6 +142,34 @@ describe('/readyz', () => {
       await db.close();
     }
   });
+});
+
+it.each([
+  ['40001', 'could not serialize access due to concurrent update'],
+  ['40P01', 'deadlock detected'],
+  ['53100', 'could not extend file: No space left on device'],
+  ['53200', 'out of memory'],
+  ['58030', 'could not read block 7: Input/output error'],
+  ['25006', 'cannot execute INSERT in a read-only transaction'],
+])('an error of the database that passes (%s, %s) is 503 with Retry-After, and is not shown', async (code, message) => {
+  const group = new RouteGroup('Failing');
+  group.route({
+    method: 'get',
+    path: '/failing',
+    summary: 'Failing',
+    access: 'public',
+    answers: { 200: null },
+    handle: () => Promise.reject(Object.assign(new Error(message), { code })),
+  });
+  const failing = await startApp({ db: context.db }, () => ({ routes: [group] }));
+  try {
+    const answer = await failing.app.request('GET', '/failing');
+    expect([answer.status, answer.headers.get('retry-after')]).toEqual([503, '2']);
+    expect(answer.body).toMatchObject({ code: 'DATABASE_UNAVAILABLE', detail: expect.stringContaining('soon') });
+    expect(JSON.stringify(answer.body)).not.toContain(message);
+  } finally {
+    await failing.stop();
+  }
 });
 
 it('/metrics shows what is registered', async () => {
@@ -194,6 +230,31 @@ describe('the server', () => {
       socket.on('error', reject);
     });
     expect(answer).toContain('408');
+    await server.stop();
+  });
+
+  it('disconnects a client that sends its body byte by byte, and answers others meanwhile', async () => {
+    const options = { host: '127.0.0.1', port: 0, headersTimeoutMs: 200, requestTimeoutMs: 1_000 };
+    const server = new HttpServer(() => createApp(app.deps), options, createLogger('silent'));
+    await server.start();
+    const path = '/api/admin/keys';
+    const headers = { authorization: `Bearer ${adminKey}`, 'content-type': 'application/json' };
+    // Large enough for the limit of memory for bodies to count it.
+    const announced = { ...headers, 'content-length': '900000' };
+    const socket = beginRequest(server.url, { method: 'POST', path, headers: announced, start: '{' });
+    const trickle = setInterval(() => socket.write(' '), 20);
+    let answer = '';
+    socket.on('data', (chunk) => (answer += chunk.toString()));
+    // The server may close it before a byte that is under way.
+    socket.on('error', () => {});
+    const cut = once(socket, 'close');
+    for (let n = 0; n < 5; n++) {
+      const request = { method: 'POST', headers, body: JSON.stringify({ name: `beside a slow body ${n}` }) };
+      expect((await fetch(server.url + path, request)).status).toBe(201);
+    }
+    await cut;
+    clearInterval(trickle);
+    expect(answer).toMatch(/^(HTTP\/1\.1 408 .*)?$/s);
     await server.stop();
   });
 

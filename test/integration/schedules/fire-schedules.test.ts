@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import type { Database, Queryable } from '../../../server/database/database.ts';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
 import { jobLogRoutes } from '../../../server/http/resources/jobs/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
@@ -53,6 +54,35 @@ test('each time is fired once, however many daemons run', async () => {
     [schedule.id],
   );
   expect(row?.ahead).toBe(true);
+});
+
+test('a schedule that another daemon is about to fire is left to it', async () => {
+  await fireDueSchedules(firing(), context.tenant);
+  const schedule = await addSchedule();
+  await makeDue(schedule.id, '0 hours');
+  let firedMeanwhile: number | undefined;
+  // A daemon that is slow between its read and its writes.
+  const slow = {
+    forTenant: () => ({
+      transaction: (work: (tx: Queryable) => Promise<unknown>) =>
+        context.db.transaction((tx) =>
+          work({
+            async query(text: string, ...rest: []) {
+              const rows = await tx.query(text, ...rest);
+              if (/next_at <= now\(\)/.test(text)) firedMeanwhile ??= await fireDueSchedules(firing(), context.tenant);
+              return rows;
+            },
+          } as Queryable),
+        ),
+    }),
+  } as unknown as Database;
+  expect(await fireDueSchedules({ ...firing(), db: slow }, context.tenant)).toBe(1);
+  expect(firedMeanwhile).toBe(0);
+  const events = await context.db.query(
+    `select from ${context.schema}.events where type = 'schedule.fired' and data ->> 'schedule_id' = $1`,
+    [schedule.id],
+  );
+  expect(events).toHaveLength(1);
 });
 
 test('a paused schedule does not fire; a job that is refused is recorded and not retried forever', async () => {

@@ -2,7 +2,7 @@
 // key, and respond with 201 for a new job and 200 for an existing one.
 import type { Request } from 'express';
 import { z } from 'zod';
-import { type LiveDaemon, readLiveDaemons } from '../../../daemons/live-daemons.ts';
+import { type LiveDaemon, readLiveDaemons } from '../../../daemon-registry/live-daemons.ts';
 import type { Database } from '../../../database/database.ts';
 import { pendingPhases, readPhases } from '../../../jobs/attempt/phases.ts';
 import {

@@ -1,5 +1,5 @@
-// Actions on one job: pause (also called interrupt), cancel, resume, resolve, skip. The same under /api/jobs/{job_id} and
-// /api/targets/{target_id}/jobs/{job_id}.
+// Actions on one job: pause (also called interrupt), cancel, resume, resolve, skip. The same under /api/jobs/{job_id}
+// and /api/targets/{target_id}/jobs/{job_id}.
 
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
@@ -11,7 +11,7 @@ import { checkDocument } from '../../../jobs/enqueue/enqueue-limits.ts';
 import type { JobTypes } from '../../../jobs/enqueue/job-types.ts';
 import { problem } from '../../../kernel/errors.ts';
 import { isUuid, nameField } from '../../../kernel/fields.ts';
-import { unitAmounts } from '../../../tenants/budget.ts';
+import { unitAmounts } from '../../../tenants/named-settings.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { RouteGroup, reply } from '../../route.ts';
 import { jobParams, jobSchema, jobToApi, targetJobParams } from './job-schema.ts';

@@ -7,7 +7,7 @@ import { holdKinds, type Job, priorities, withoutTrace } from '../../../jobs/mod
 import type { Phase } from '../../../jobs/model/job-values.ts';
 import { statuses } from '../../../jobs/model/states.ts';
 import { unlessNever, waitKinds } from '../../../jobs/model/waiting.ts';
-import { present } from '../../present.ts';
+import { toApi } from '../../to-api.ts';
 
 /** Parameters in the paths of routes. */
 export const jobParams = z.strictObject({ job_id: z.string() });
@@ -189,7 +189,7 @@ export function jobToApi(job: Job, { phases, total }: ShownPhases): z.input<type
 }
 
 export function jobSummaryToApi(job: Job): z.input<typeof jobSummarySchema> {
-  return present(jobSummarySchema, job, {
+  return toApi(jobSummarySchema, job, {
     error: job.error && withoutTrace(job.error),
     hold: holdOf(job) ?? null,
     attempts: job.attempt,
@@ -197,12 +197,12 @@ export function jobSummaryToApi(job: Job): z.input<typeof jobSummarySchema> {
     usage: { tokens: job.tokensUsed, token_limit: job.tokenLimit, units: job.usage ?? {}, budget: job.budget ?? {} },
     run_at: unlessNever(job.runAt),
     cancel_detail: job.cancelDetail as Record<string, unknown> | null,
-    retry: job.retry && present(retryRequest, job.retry),
+    retry: job.retry && toApi(retryRequest, job.retry),
     // Undefined if the query did not read the documents.
     result: job.payload === undefined ? undefined : (job.result ?? null),
   });
 }
 
 function phaseToApi(phase: Phase): z.input<typeof phaseSchema> {
-  return present(phaseSchema, phase, { result: phase.result ?? null });
+  return toApi(phaseSchema, phase, { result: phase.result ?? null });
 }

@@ -16,9 +16,9 @@ import { problem } from '../../../kernel/errors.ts';
 import { invalidFields, isUuid } from '../../../kernel/fields.ts';
 import { lastUuid } from '../../../kernel/limits.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
-import { present } from '../../present.ts';
 import { paged, pageQuery, pageSchema } from '../../request/paging.ts';
 import { RouteGroup, reply } from '../../route.ts';
+import { toApi } from '../../to-api.ts';
 import { auditFields } from './job-actions.ts';
 import { operationFilter, payloadFilter } from './jobs.ts';
 
@@ -163,8 +163,8 @@ function toFilter(given: z.output<typeof operationFilter>): JobFilter {
 function operationToApi(operation: Operation): z.input<typeof operationSchema> {
   const { filter, matched, done, failed } = operation;
   const share = matched === 0 ? 1 : Math.min(1, (done + failed) / matched);
-  return present(operationSchema, operation, {
-    filter: present(operationFilter, filter, {
+  return toApi(operationSchema, operation, {
+    filter: toApi(operationFilter, filter, {
       ids: filter.ids && [...filter.ids],
       payload: filter.payload && `${filter.payload.path.join('.')}=${filter.payload.value}`,
       status: filter.statuses && statuses.filter((status) => filter.statuses?.includes(status)),

@@ -18,9 +18,9 @@ import { unlessNever } from '../../../jobs/model/waiting.ts';
 import { problem } from '../../../kernel/errors.ts';
 import { invalidFields, isTargetId, nameField, timeField } from '../../../kernel/fields.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
-import { present } from '../../present.ts';
 import { booleanQuery, paged, pageOf, pageQuery, pageSchema } from '../../request/paging.ts';
 import { RouteGroup } from '../../route.ts';
+import { toApi } from '../../to-api.ts';
 import { auditFields } from './job-actions.ts';
 import { jobHoldSchema, laneJobSchema, targetParams } from './job-schema.ts';
 
@@ -230,7 +230,7 @@ function writableId(targetId: string): string {
 }
 
 function targetToApi(target: Target, head: LaneJob | undefined): z.input<typeof targetSchema> {
-  return present(targetSchema, target, {
+  return toApi(targetSchema, target, {
     paused: target.pausedAt !== null,
     head: head === undefined ? null : laneJobToApi(head),
     hold: laneHold(target, head),
@@ -247,7 +247,7 @@ export function targetLaneToApi(target: Target, lane: Lane): z.input<typeof targ
 }
 
 function laneJobToApi(job: LaneJob): z.input<typeof laneJobSchema> {
-  return present(laneJobSchema, job, {
+  return toApi(laneJobSchema, job, {
     priority: priorities[job.priority] ?? 'NORMAL',
     error: job.error && withoutTrace(job.error),
     hold: holdOf(job) ?? null,

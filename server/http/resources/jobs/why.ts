@@ -1,6 +1,6 @@
 // GET …/why: why a job is not running, and what would release it.
 import { z } from 'zod';
-import { readLiveDaemons } from '../../../daemons/live-daemons.ts';
+import { readLiveDaemons } from '../../../daemon-registry/live-daemons.ts';
 import type { Database, Queryable } from '../../../database/database.ts';
 import { explainJob } from '../../../explain/explain-job.ts';
 import { type Reason, reasonCodes } from '../../../explain/reason.ts';
@@ -8,8 +8,8 @@ import { statuses } from '../../../jobs/model/states.ts';
 import type { Config } from '../../../kernel/config.ts';
 import { readCapacities } from '../../../scheduler/capacity.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
-import { present } from '../../present.ts';
 import { RouteGroup } from '../../route.ts';
+import { toApi } from '../../to-api.ts';
 import { jobHoldSchema, jobParams, targetJobParams } from './job-schema.ts';
 import { mustReadJob } from './jobs.ts';
 
@@ -100,5 +100,5 @@ function inOneSnapshot<T>(db: Database, read: (tx: Queryable) => Promise<T>): Pr
 }
 
 function reasonToApi(reason: Reason): WhyBody['reasons'][number] {
-  return present(reasonSchema, reason);
+  return toApi(reasonSchema, reason);
 }

@@ -58,7 +58,7 @@ function addCalls(group: RouteGroup): void {
   });
 }
 
-/** Of phases the message and the attempts are not needed here: a remote worker has none. */
+/** The message and the attempts are fields of phases, which a remote worker does not have. */
 function toCall({ waitsUntil, leftMs, message: _, attempt: __, ...step }: StoredStep) {
   return { ...step, until: waitsUntil, left_ms: leftMs };
 }

@@ -14,10 +14,15 @@ import { isUuid } from '../../../kernel/fields.ts';
 import type { Logger } from '../../../kernel/logger.ts';
 import { toJobIntent, toJobResult } from '../../../scheduler/api-names.ts';
 import type { ClaimWaiters } from '../../../scheduler/claim-waiters.ts';
-import { getSchedulerJob, listSchedulerJobs, noSuchJob, readJobEvents } from '../../../scheduler/read-worker-jobs.ts';
 import { reportStatus } from '../../../scheduler/report-status.ts';
-import { submitJob } from '../../../scheduler/submit-job.ts';
 import { claimForWorker } from '../../../scheduler/worker-claim.ts';
+import {
+  getSchedulerJob,
+  listSchedulerJobs,
+  noSuchJob,
+  readJobEvents,
+  submitJob,
+} from '../../../scheduler/worker-jobs.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { paged, pageQuery, pageSchema } from '../../request/paging.ts';
 import { RouteGroup, reply } from '../../route.ts';

@@ -7,7 +7,7 @@ import { priorities } from '../../../jobs/model/job.ts';
 import { nameField, targetIdField, timeField } from '../../../kernel/fields.ts';
 import { maxInt4 } from '../../../kernel/limits.ts';
 import { finalStatuses, jobStates, leaseStates } from '../../../scheduler/api-names.ts';
-import { unitAmounts } from '../../../tenants/budget.ts';
+import { unitAmounts } from '../../../tenants/named-settings.ts';
 
 const isoTime = z.iso.datetime({ offset: true });
 const name = nameField();

@@ -1,5 +1,5 @@
-// /api/scheduler/lease/{lease_id}/…: the durable waits of remote workers, and the end of an attempt that waits. Each request
-// may be repeated.
+// /api/scheduler/lease/{lease_id}/…: the durable waits of remote workers, and the end of an attempt that waits. Each
+// request may be repeated.
 import type { z } from 'zod';
 import { openEventWait } from '../../../jobs/attempt/event-waits.ts';
 import { openSleep } from '../../../jobs/attempt/steps.ts';

@@ -73,27 +73,32 @@ describe('a bulk operation', () => {
     expect([...first.operations, ...second.operations].map(({ id }: { id: string }) => id)).toEqual(begun);
   });
 
-  it.each(['readOnly', 'diskFull', 'deadlock'] as const)('passes over no job after an error: %s', async (treatment) => {
-    const type = `passed-over.${treatment}`;
-    const jobs = await addJobs(control, [{ type }, { type }, { type }]);
-    const { body: operation } = await begin('cancel', { type });
-    const { proxy, url } = await startDatabaseProxy(control);
-    const db = new Database({ url, poolMax: 1, logger: createLogger('silent') });
-    onTestFinished(() => db.close());
-    // As often as a conflict is tried.
-    proxy.treat(/set status = 'CANCELED'/, treatment, treatment === 'deadlock' ? 5 : 1);
-    // Operations of other tests may come first.
-    const runUntilRefused = async () => {
-      for (let n = 0; n < 20; n++) await runOperationsOnce(db, control.tenant);
-    };
-    await expect(runUntilRefused()).rejects.toThrow();
-    // As if the lock of the daemon that failed had run out.
-    await control.db.query(`update ${control.schema}.operations set locked_until = null where id = $1`, [operation.id]);
-    await runAll();
-    for (const job of jobs) expect(await statusOf(job)).toBe('CANCELED');
-    const { body } = await control.get(`/api/operations/${operation.id}`);
-    expect(body).toMatchObject({ status: 'finished', done: 3, failed: 0 });
-  });
+  it.each(['readOnly', 'diskFull', 'diskFails', 'deadlock'] as const)(
+    'passes over no job after an error: %s',
+    async (treatment) => {
+      const type = `passed-over.${treatment}`;
+      const jobs = await addJobs(control, [{ type }, { type }, { type }]);
+      const { body: operation } = await begin('cancel', { type });
+      const { proxy, url } = await startDatabaseProxy(control);
+      const db = new Database({ url, poolMax: 1, logger: createLogger('silent') });
+      onTestFinished(() => db.close());
+      // As often as a conflict is tried.
+      proxy.treat(/set status = 'CANCELED'/, treatment, treatment === 'deadlock' ? 5 : 1);
+      // Operations of other tests may come first.
+      const runUntilRefused = async () => {
+        for (let n = 0; n < 20; n++) await runOperationsOnce(db, control.tenant);
+      };
+      await expect(runUntilRefused()).rejects.toThrow();
+      // As if the lock of the daemon that failed had run out.
+      await control.db.query(`update ${control.schema}.operations set locked_until = null where id = $1`, [
+        operation.id,
+      ]);
+      await runAll();
+      for (const job of jobs) expect(await statusOf(job)).toBe('CANCELED');
+      const { body } = await control.get(`/api/operations/${operation.id}`);
+      expect(body).toMatchObject({ status: 'finished', done: 3, failed: 0 });
+    },
+  );
 
   it('retries failed jobs, and also resumes paused ones', async () => {
     const failed = await addJob(control, { type: 'retry.me' });

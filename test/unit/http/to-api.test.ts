@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { present } from '../../../server/http/present.ts';
+import { toApi } from '../../../server/http/to-api.ts';
 
 const schema = z.strictObject({
   id: z.string(),
@@ -12,12 +12,12 @@ const schema = z.strictObject({
 
 test('keys come from the schema, values from the fields of the same name', () => {
   const value = { id: 'a', jobId: 'j', lastUsedAt: null, state: 'on' as const, secret: 'hidden' };
-  expect(present(schema, value)).toEqual({ id: 'a', job_id: 'j', last_used_at: null, state: 'on', note: undefined });
+  expect(toApi(schema, value)).toEqual({ id: 'a', job_id: 'j', last_used_at: null, state: 'on', note: undefined });
 });
 
 test('a given value replaces the field', () => {
   const value = { id: 'a', jobId: 'j', lastUsedAt: 'then', state: 'broken' };
-  expect(present(schema, value, { state: 'off', last_used_at: null })).toMatchObject({
+  expect(toApi(schema, value, { state: 'off', last_used_at: null })).toMatchObject({
     state: 'off',
     last_used_at: null,
   });
@@ -25,5 +25,5 @@ test('a given value replaces the field', () => {
 
 test('the compiler requires keys that the value does not have', () => {
   // @ts-expect-error `job_id` and `state` have no field.
-  expect(present(schema, { id: 'a', lastUsedAt: null })).toMatchObject({ id: 'a', job_id: undefined });
+  expect(toApi(schema, { id: 'a', lastUsedAt: null })).toMatchObject({ id: 'a', job_id: undefined });
 });

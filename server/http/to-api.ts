@@ -12,7 +12,7 @@ type Copied<Api, Value> = {
 /** Keys that cannot be copied are required; the others may be replaced. */
 type Given<Api, Value> = Omit<Api, Copied<Api, Value>> & Partial<Api>;
 
-export function present<S extends z.ZodObject, V extends object>(
+export function toApi<S extends z.ZodObject, V extends object>(
   schema: S,
   value: V,
   ...rest: object extends Given<z.input<S>, V> ? [given?: Given<z.input<S>, V>] : [given: Given<z.input<S>, V>]
