@@ -14,7 +14,7 @@ const shortLease = { LEASE_SECONDS: '5' };
 /** Of daemons that live: a busy machine must not make them late. */
 const longLease = { LEASE_SECONDS: '120' };
 /** A transaction that waits for something else is not ended, however busy the machine is. */
-const patientTransaction = { idleTimeoutMs: 600_000, timeoutMs: 600_000 };
+const longTransaction = { idleTimeoutMs: 600_000, timeoutMs: 600_000 };
 
 test('jobs of a killed daemon are recovered by the other; the crash costs one attempt', async () => {
   const effects = await useEffects();
@@ -109,7 +109,7 @@ test.each(['alone', 'beside another'])(
         expect(await db.query(waiting)).toHaveLength(1);
       });
       frozen.kill('SIGSTOP');
-    }, patientTransaction);
+    }, longTransaction);
     const expired = `select 1 from ${schema}.leases where owner = $1 and state = $2 and expires_at < now() and $3 = any(job_ids)`;
     const isExpired = (state: string) => db.query(expired, [frozen.name, state, jobs[0]?.id]);
     if (how === 'alone') await eventually(async () => expect(await isExpired('ACTIVE')).toHaveLength(1));

@@ -12,7 +12,7 @@ import { addJob, reread } from '../support/jobs.ts';
 import { type PrivateServer, startPrivateServer } from '../support/postgres/private-server.ts';
 import { type Standby, startStandby } from '../support/postgres/standby.ts';
 
-const patient = { timeoutMs: 60_000, everyMs: 100 };
+const longTimeouts = { timeoutMs: 60_000, everyMs: 100 };
 
 function bothOf(primary: PrivateServer, standby: Standby): string {
   return primary.url.replace(/@[^/]*/, `@127.0.0.1:${standby.port},127.0.0.1:${primary.port}`);
@@ -32,9 +32,9 @@ test('a daemon finds the primary among several hosts and follows it after a fail
   const daemon = await startProcess(context, { env: { ...effects.env, LEASE_SECONDS: '600' } });
   try {
     const running = await addJob(context, { type: 'work', targetId: 'moved', payload: { until: gate.path } });
-    await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(1), patient);
+    await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(1), longTimeouts);
     // What the standby has not received when the primary dies would be lost: this is about following.
-    await eventually(async () => expect(await replicated(primary)).toBe(true), patient);
+    await eventually(async () => expect(await replicated(primary)).toBe(true), longTimeouts);
     await primary.halt();
     await standby.promote();
     await daemon.ready();
@@ -44,15 +44,18 @@ test('a daemon finds the primary among several hosts and follows it after a fail
     await eventually(async () => {
       expect(await reread(context, running)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
       expect((await reread(context, later.body)).status).toBe('SUCCESS');
-    }, patient);
+    }, longTimeouts);
     // LISTEN and the heartbeat follow as well.
     await eventually(async () => {
       const rows = await context.db.query<{ name: string }>(
         `select distinct application_name as name from pg_stat_activity where application_name like 'leasehold-%'`,
       );
       expect(rows.map((row) => row.name)).toContain('leasehold-listen');
-    }, patient);
-    await eventually(() => expect(daemon.output()).toContain('another database server accepts writes now'), patient);
+    }, longTimeouts);
+    await eventually(
+      () => expect(daemon.output()).toContain('another database server accepts writes now'),
+      longTimeouts,
+    );
     const printed: string[] = [];
     const terminal = { env: { DATABASE_URL: context.url }, out: (text: string) => printed.push(text), err: () => {} };
     expect(await runCli(['tenants', 'list', '--json'], terminal)).toBe(0);
@@ -73,7 +76,7 @@ test('on a standby a daemon waits with one log line, without a stack, and begins
       ([, reason = '']) => reason,
     );
   for (const one of [daemon, alone]) {
-    await eventually(() => expect(reasonsIn(one.output()).at(-1)).toMatch(/standby or read-only/), patient);
+    await eventually(() => expect(reasonsIn(one.output()).at(-1)).toMatch(/standby or read-only/), longTimeouts);
     expect(await one.isReady()).toBe(false);
   }
   await standby.promote();
@@ -101,7 +104,7 @@ test('of two servers that accept writes the outdated one is not used, and this i
     ...createLogger('silent'),
     error: (_fields: object, text: string) => lines.push(text),
     warn: () => {},
-    info: () => {},
+    info: (text: string) => lines.push(text),
   } as unknown as ReturnType<typeof createLogger>;
   const db = new Database({ url: bothOf(primary, standby), poolMax: 2, logger });
   try {
@@ -118,7 +121,7 @@ test('of two servers that accept writes the outdated one is not used, and this i
     await eventually(async () => {
       await watch.check();
       expect(moved).toBe(1);
-    }, patient);
+    }, longTimeouts);
     expect(lines).toEqual(['two database servers accept writes; one is not used']);
     expect(await portOf()).toBe(standby.port);
   } finally {

@@ -11,7 +11,7 @@ import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 useBuild();
-const patient = { timeoutMs: 90_000 };
+const longTimeouts = { timeoutMs: 90_000 };
 const npmStart: [string, ...string[]] = ['npm', 'start'];
 // npx runs a program through a shell that stays between; where `sh` gives its place to the program, this one does not.
 const throughShell: [string, ...string[]] = ['sh', '-c', `"${process.execPath}" ${daemonProgram.join(' ')}; exit $?`];
@@ -41,11 +41,11 @@ describe('drains once and ends', () => {
     const env = { ...effects.env, SHUTDOWN_GRACE_PERIOD_SECONDS: '120', npm_lifecycle_event: 'npx' };
     const daemon = await startProcess(context, { command, env });
     const job = await addJob(context, { type: 'work', payload: { until: gate.path } });
-    await eventually(() => expect(effects.read().length).toBeGreaterThan(0), patient);
+    await eventually(() => expect(effects.read().length).toBeGreaterThan(0), longTimeouts);
     ask(daemon, effects.read()[0]?.pid as number);
     await eventually(async () => {
       expect((await daemon.request('GET', '/readyz')).body).toMatchObject({ ready: false, drain: { running: 1 } });
-    }, patient);
+    }, longTimeouts);
     gate.release();
     // Resolves when the daemon itself has closed its output, whoever ended before.
     await daemon.exited;

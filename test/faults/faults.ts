@@ -108,6 +108,7 @@ export const faults: readonly Fault[] = [
     for (const proxy of daemon.proxies) await proxy.deliver();
   }),
   onDaemon('full disk', (daemon, world) => refuseWrites(daemon, world, 'diskFull')),
+  onDaemon('disk that fails', (daemon, world) => refuseWrites(daemon, world, 'diskFails')),
   onDaemon('read-only server', (daemon, world) => refuseWrites(daemon, world, 'readOnly')),
   onDaemon('conflicts', async (daemon, world) => {
     const treatment = world.choices.pick(['serializationFailure', 'deadlock'] as const);
@@ -181,7 +182,11 @@ export async function losePower(world: World): Promise<void> {
   await Promise.all(daemons.map((daemon) => daemon.start()));
 }
 
-async function refuseWrites(daemon: TestDaemon, world: World, treatment: 'diskFull' | 'readOnly'): Promise<void> {
+async function refuseWrites(
+  daemon: TestDaemon,
+  world: World,
+  treatment: 'diskFull' | 'diskFails' | 'readOnly',
+): Promise<void> {
   for (const proxy of daemon.proxies) proxy.treat(writes, treatment, 1_000);
   await world.pause(1_500);
   for (const proxy of daemon.proxies) await proxy.deliver();

@@ -10,6 +10,7 @@ import { actLikePeople, enqueueLoad, releaseHolds } from './load/load.ts';
 import { changeResources } from './load/resources.ts';
 import { stopTicks } from './load/ticks.ts';
 import { answerQuestions, sendMissingEvents } from './load/waits.ts';
+import { Progress, stalledMs, type UnfinishedJob } from './progress.ts';
 import { machineMs } from './run-log.ts';
 import { takeSnapshot } from './snapshot.ts';
 import type { World } from './world.ts';
@@ -44,9 +45,6 @@ async function inject(world: World, fault: Fault): Promise<void> {
   }
 }
 
-// Beyond lease + grace + two sweeps, for a machine that is busy with other work.
-const drainTimeoutMs = 90_000;
-
 /**
  * Takes all faults back, waits until all work has ended, and checks the run. Without `people` nobody releases what is
  * held: nothing should be.
@@ -59,31 +57,49 @@ export async function finishRun(world: World, { people = true } = {}): Promise<v
     await daemon.process.ready();
   }
   await stopTicks(world);
-  const final = [...terminalStatuses, ...(people ? [] : heldStatuses)].map((status) => `'${status}'`).join(', ');
+  await drain(world, people)
+    // The checker names the jobs that are left.
+    .catch((error) => world.note('not drained', { error: String(error) }));
+  world.note('drained', { ms: machineMs() - healedAt });
+  await takeSnapshot(world);
+  for (const daemon of world.daemons) daemon.mayEnd();
+  expect(checkRun(world.log.directory).map(describeViolation)).toEqual([]);
+}
+
+/** How long it takes depends on the work that is left and on the machine; that everything moves does not. */
+async function drain(world: World, people: boolean): Promise<void> {
+  const jobs = new Progress();
+  for (let left = await unfinishedJobs(world, people); left.length > 0; left = await unfinishedJobs(world, people)) {
+    jobs.check(left);
+    if (people) {
+      await releaseHolds(world);
+      await answerQuestions(world);
+      await sendMissingEvents(world);
+      await cancelLeftBatches(world);
+    }
+    await world.pause(300);
+  }
   await eventually(
     async () => {
-      if (people) {
-        await releaseHolds(world);
-        await answerQuestions(world);
-        await sendMissingEvents(world);
-        await cancelLeftBatches(world);
-      }
       for (const { schema } of world.tenants) {
-        const left = await world.context.db.query(
-          `select id from ${schema}.jobs where status not in (${final}) limit 1`,
-        );
-        if (left.length > 0) throw new Error('work is left');
         const unsent = `select 1 from ${schema}.webhook_deliveries where state = 'pending' and attempts = 0 limit 1`;
         if ((await world.context.db.query(unsent)).length > 0) throw new Error('webhooks are left');
         const running = `select 1 from ${schema}.operations where status = 'running' limit 1`;
         if ((await world.context.db.query(running)).length > 0) throw new Error('operations are left');
       }
     },
-    { timeoutMs: drainTimeoutMs, everyMs: 300 },
-    // The checker names the jobs that are left.
-  ).catch((error) => world.note('not drained', { error: String(error) }));
-  world.note('drained', { ms: machineMs() - healedAt });
-  await takeSnapshot(world);
-  for (const daemon of world.daemons) daemon.mayEnd();
-  expect(checkRun(world.log.directory).map(describeViolation)).toEqual([]);
+    { timeoutMs: stalledMs, everyMs: 300 },
+  );
+}
+
+async function unfinishedJobs(world: World, people: boolean): Promise<UnfinishedJob[]> {
+  const final = [...terminalStatuses, ...(people ? [] : heldStatuses)].map((status) => `'${status}'`).join(', ');
+  const left = world.tenants.map(({ schema }) =>
+    world.context.db.query<UnfinishedJob>(
+      `select id, concat_ws(' ', status, attempt, updated_at) as state,
+              status not in ('PENDING', 'WAITING') and not gated and (lane_head or target_id is null) as "isFirst"
+         from ${schema}.jobs where status not in (${final})`,
+    ),
+  );
+  return (await Promise.all(left)).flat();
 }

@@ -44,7 +44,12 @@ export const leaseGuards: readonly Guard[] = [
     name: 'only heads are claimed',
     prevents: 'jobs of one target run at the same time, or out of order',
     file: 'server/jobs/claim/claim.ts',
-    edits: [{ search: ' and j.lane_head and not j.gated`', replace: ' and not j.gated`' }],
+    edits: [
+      {
+        search: `  daemon: isClaimable('daemon', 'j.'),`,
+        replace: `  daemon: isClaimable('daemon', 'j.').replace('j.lane_head and', ''),`,
+      },
+    ],
     tests: ['test/integration/jobs/lanes/lane.test.ts'],
   },
   {
@@ -167,9 +172,9 @@ export const leaseGuards: readonly Guard[] = [
   {
     name: 'a restarted daemon takes its row over',
     prevents: 'a daemon that is restarted under its name counts as lost',
-    file: 'server/daemons/registration.ts',
+    file: 'server/daemon-registry/registration.ts',
     edits: [{ search: 'where :takeOver::boolean\n', replace: 'where (:takeOver::boolean and false)\n' }],
-    tests: ['test/integration/daemons'],
+    tests: ['test/integration/daemon-registry'],
     scenario: 'a7',
   },
   {
@@ -218,11 +223,25 @@ export const leaseGuards: readonly Guard[] = [
     scenario: 'a9',
   },
   {
+    name: 'readiness needs new pages',
+    prevents: 'a daemon whose database has a full disk gets requests until one of them fails',
+    file: 'server/database/servers/write-check.ts',
+    edits: [{ search: 'generate_series(1, 512)', replace: 'generate_series(1, 1)' }],
+    tests: ['test/acceptance/full-disk.test.ts'],
+  },
+  {
+    name: 'errors of a disk may pass',
+    prevents: 'an outcome is given up because the disk of the database fails for a moment',
+    file: 'server/database/sql-errors.ts',
+    edits: [{ search: '/^(58|25006$|53100$)/', replace: '/^(25006$|53100$)/' }],
+    tests: ['test/unit/database/sql-errors.test.ts', 'test/integration/http/resources/jobs/operations.test.ts'],
+  },
+  {
     name: 'stop requests win over retries',
     prevents: 'a job that was canceled or paused starts again',
-    file: 'server/jobs/finish/finish-statement.ts',
-    edits: [{ search: `const noStopRequest = 'j.cancel_intent is null';`, replace: `const noStopRequest = 'true';` }],
-    tests: ['test/integration/jobs/finish/stop-requests.test.ts'],
+    file: 'server/jobs/finish/stop-decisions.ts',
+    edits: [{ search: `? 'j.cancel_intent is null' :`, replace: `? 'true' :` }],
+    tests: ['test/integration/jobs/finish/stop-decisions.test.ts'],
   },
   {
     name: 'maximum of attempts',

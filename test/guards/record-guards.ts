@@ -172,7 +172,7 @@ export const recordGuards: readonly Guard[] = [
     name: 'bulk operations pass over no job',
     prevents: 'a job is left alone because the database refused a write for a moment',
     file: 'server/jobs/actions/run-bulk-operations.ts',
-    edits: [{ search: ' && !isTransient(error) && !isWriteError(error);', replace: ';' }],
+    edits: [{ search: ' && !isTransient(error);', replace: ';' }],
     tests: ['test/integration/http/resources/jobs/operations.test.ts'],
   },
 ];

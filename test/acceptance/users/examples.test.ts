@@ -16,7 +16,7 @@ import { useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 const running = useDaemon(context, { handlers: [agent, buildReport], env: { WEBHOOK_ALLOW_PRIVATE: 'true' } });
-const patient = { timeoutMs: 90_000 };
+const longTimeouts = { timeoutMs: 90_000 };
 const examples = join(packageRoot(), 'docs', 'examples');
 const hasPython = spawnSync('python3', ['--version']).status === 0;
 let access: { LEASEHOLD_URL: string; LEASEHOLD_KEY: string };
@@ -60,7 +60,7 @@ async function portOf(program: Program): Promise<string> {
     const [, port] = /listening on port (\d+)/.exec(program.output()) ?? [];
     if (port === undefined) throw new Error(`no port yet:\n${program.output()}`);
     return port;
-  }, patient);
+  }, longTimeouts);
 }
 
 test('the agent runner serves twenty machines', async () => {
@@ -91,7 +91,7 @@ test('the Next.js routes enqueue a report once and show its progress', async () 
   await eventually(async () => {
     const answer = await GET(new Request('http://app'), { params: Promise.resolve({ id }) });
     expect(await answer.json()).toMatchObject({ status: 'SUCCESS', result: { file: 'acme.pdf', pages: 5 } });
-  }, patient);
+  }, longTimeouts);
 });
 
 test('the receiver accepts signed webhooks only', async () => {
@@ -99,7 +99,7 @@ test('the receiver accepts signed webhooks only', async () => {
   const program = runTypeScript('webhook-receiver/receiver.ts', { WEBHOOK_SECRET: body.secrets[0] ?? '' });
   const webhookUrl = `http://127.0.0.1:${await portOf(program)}/`;
   const { id } = await client.enqueue('demo.echo', {}, { webhookUrl });
-  await eventually(() => expect(program.output()).toContain(`job.completed ${id} SUCCESS`), patient);
+  await eventually(() => expect(program.output()).toContain(`job.completed ${id} SUCCESS`), longTimeouts);
   const forged = await fetch(webhookUrl, { method: 'POST', headers: { 'webhook-id': 'x' }, body: '{}' });
   expect(forged.status).toBe(401);
   program.child.kill('SIGTERM');
@@ -116,7 +116,7 @@ test.skipIf(!hasPython)('the Python worker renders and drains', async () => {
   await eventually(async () => {
     const job = await client.jobs.get(body.job.job_id);
     expect(job, program.output()).toMatchObject({ status: 'SUCCESS', result: { frames: 3 } });
-  }, patient);
+  }, longTimeouts);
   program.child.kill('SIGTERM');
   expect(await program.ended, program.output()).toBe(0);
 });

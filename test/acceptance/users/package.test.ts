@@ -80,7 +80,7 @@ const nodeTypes = {
   typeRoots: [join(packageRoot(), 'node_modules', '@types')],
   skipLibCheck: true,
 };
-const patient = { timeoutMs: 120_000 };
+const longTimeouts = { timeoutMs: 120_000 };
 
 const pagesWithCode = [
   'docs/tutorial.md',
@@ -161,12 +161,12 @@ describe('a first project', () => {
   test('dev runs in an empty directory, follows changes of the jobs, and leaves nothing behind', async () => {
     const home = await project();
     const dev = startDev(home);
-    await eventually(() => expect(dev.text()).toMatch(/See its status:\n.*\n/), patient);
+    await eventually(() => expect(dev.text()).toMatch(/See its status:\n.*\n/), longTimeouts);
     expect(dev.text()).toContain('npx leasehold init');
     const [url, key] = [/running at (\S+)/, /Key of tenant "demo": (\S+)/].map((part) => part.exec(dev.text())?.[1]);
     expect((await fetch(`${url}/`)).headers.get('content-type')).toContain('text/html');
     await leasehold(home, 'init');
-    await eventually(() => expect(dev.text()).toMatch(/running at \S+ with hello\n/), patient);
+    await eventually(() => expect(dev.text()).toMatch(/running at \S+ with hello\n/), longTimeouts);
     const request = { type: 'hello', payload: { name: 'Ann' } };
     const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
     // The files are written one after the other: the daemon may restart once more.
@@ -174,16 +174,16 @@ describe('a first project', () => {
       const enqueued = await fetch(`${url}/api/jobs`, { method: 'POST', headers, body: JSON.stringify(request) });
       expect(enqueued.status).toBe(201);
       return ((await enqueued.json()) as { id: string }).id;
-    }, patient);
+    }, longTimeouts);
     await eventually(async () => {
       const job = await (await fetch(`${url}/api/jobs/${id}`, { headers })).json();
       expect(job).toMatchObject({ status: 'SUCCESS', result: { greeting: 'Hello, Ann!' } });
-    }, patient);
+    }, longTimeouts);
     await writeFile(join(home, 'jobs', 'broken.ts'), 'export default {');
-    await eventually(() => expect(dev.text()).toContain('starts again when a file of your jobs changes'), patient);
+    await eventually(() => expect(dev.text()).toContain('starts again when a file of your jobs changes'), longTimeouts);
     const shown = dev.text().length;
     await rm(join(home, 'jobs', 'broken.ts'));
-    await eventually(() => expect(dev.text().slice(shown)).toMatch(/with hello\n/), patient);
+    await eventually(() => expect(dev.text().slice(shown)).toMatch(/with hello\n/), longTimeouts);
     dev.process.kill('SIGINT');
     expect(await dev.ended).toEqual([0, null]);
     expect(await postmasterPid(join(home, '.leasehold', 'postgres'))).toBeUndefined();

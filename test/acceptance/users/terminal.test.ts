@@ -22,9 +22,9 @@ useBuild();
 const cwd = packageRoot();
 const cli = [process.execPath, 'dist/cli/main.js'];
 const ctrlC = '\u0003';
-const patient = { timeoutMs: 90_000 };
+const longTimeouts = { timeoutMs: 90_000 };
 const shows = (terminal: OnTerminal, text: string | RegExp) =>
-  eventually(() => expect(terminal.shown()).toMatch(text), patient);
+  eventually(() => expect(terminal.shown()).toMatch(text), longTimeouts);
 
 describe.skipIf(!hasTerminals)(`on a terminal${hasTerminals ? '' : ' (skipped: no Python with a pty module)'}`, () => {
   test('the daemon explains what Ctrl-C waits for; commands use the terminal, and print plain text into a pipe', async () => {
@@ -50,7 +50,7 @@ describe.skipIf(!hasTerminals)(`on a terminal${hasTerminals ? '' : ' (skipped: n
     const target = 'press '.repeat(30);
     const payload = { until: effects.gate('never').path };
     const job = await addJob(context, { type: 'work', targetId: target, payload });
-    await eventually(() => expect(effects.read().length).toBeGreaterThan(0), patient);
+    await eventually(() => expect(effects.read().length).toBeGreaterThan(0), longTimeouts);
     const { text } = await createApiKey(context.db, { tenantId: context.tenant.id, name: 'cli', scopes: [...scopes] });
     const env = { LEASEHOLD_URL: `http://127.0.0.1:${port}`, LEASEHOLD_KEY: text };
 
@@ -82,7 +82,7 @@ describe.skipIf(!hasTerminals)(`on a terminal${hasTerminals ? '' : ' (skipped: n
       // One that follows within a second counts as a copy of the first.
       daemon.type(ctrlC);
       expect(daemon.shown()).toContain('shutting down at once');
-    }, patient);
+    }, longTimeouts);
     expect(await daemon.exitCode).toBe(3);
     expect(await reread(context, job)).toMatchObject({ status: 'PAUSED', hold: { kind: 'drain' } });
   });

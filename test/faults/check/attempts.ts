@@ -44,9 +44,7 @@ function* countedUnrun({ effects, events, daemons }: AttemptsInput): Generator<V
  * trusted.
  */
 function* begunTooLate({ effects, events, daemons }: AttemptsInput): Generator<Violation> {
-  const [clock] = daemons;
-  if (clock === undefined) return;
-  const toWallClock = clock.time - clock.at;
+  if (daemons.length === 0) return;
   const ends = new Map<string, Logged<EventRecord>>();
   for (const event of events) {
     const isOver = event.type === 'job.lease_expired' || event.data?.error?.code === 'LEASE_EXPIRED';
@@ -54,8 +52,14 @@ function* begunTooLate({ effects, events, daemons }: AttemptsInput): Generator<V
   }
   for (const effect of effects) {
     const end = ends.get(`${effect.job}:${effect.lease}`);
-    if (end === undefined || effect.kind !== 'begin' || effect.at + toWallClock <= end.time) continue;
+    if (end === undefined || effect.kind !== 'begin' || toWallClock(effect.at, daemons) <= end.time) continue;
     const text = `job ${effect.job} began under lease ${effect.lease}, which was over (${end.place})`;
     yield { invariant: 'I4', text, place: effect.place };
   }
+}
+
+/** By the record that is nearest to it, because a wall clock may be set during a run. */
+function toWallClock(at: number, records: readonly DaemonRecord[]): number {
+  const nearest = records.reduce((one, other) => (Math.abs(other.at - at) < Math.abs(one.at - at) ? other : one));
+  return at + nearest.time - nearest.at;
 }

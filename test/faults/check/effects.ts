@@ -1,5 +1,5 @@
 // The effects log against the histories in the database: attempts of a target do not overlap (I1), what was accepted as
-// completed was done under that lease (I4), durable steps are not repeated (I8), and nothing begins after a cancel (I7).
+// completed was done under that lease (I4), durable steps are not repeated (I8), and nothing begins after a cancel or pause (I7).
 import { type Effect, findOverlaps } from '../../support/model/effects.ts';
 import type { Operation } from '../load/operations.ts';
 import type { Logged } from '../run-log.ts';
@@ -22,7 +22,7 @@ export function checkEffectsLog(input: EffectsInput): Violation[] {
     })),
     ...completedWithoutEnd(input),
     ...repeatedSteps(input),
-    ...begunAfterCancel(input),
+    ...stops.flatMap((stop) => [...begunAfterStop(input, stop)]),
   ];
 }
 
@@ -71,46 +71,65 @@ function* repeatedSteps({ effects, events }: EffectsInput): Generator<Violation>
 // from there to the first line of the handler, on a busy machine.
 const startWithinMs = 1_000;
 
+interface Stops {
+  name: 'cancel' | 'pause';
+  /** Recorded when the job runs. */
+  request: string;
+}
+
+const stops: Stops[] = [
+  { name: 'cancel', request: 'job.cancel_requested' },
+  { name: 'pause', request: 'job.pause_requested' },
+];
+
 /**
- * Every process reads the same monotonic clock, so an effect after the answer came after the cancel. Nothing begins under
- * a lease that was granted after the cancel. If the job was RUNNING when the cancel was recorded, its handler may begin
- * within `startWithinMs`. A handler that had begun goes on until its worker reads the request with a heartbeat.
+ * Every process reads the same monotonic clock, so an effect after the answer came after the cancel or pause. Nothing begins
+ * under a lease that was granted after it, a pause only until a resume that may have come later. If the job was RUNNING when
+ * the request was recorded, its handler may begin within `startWithinMs`. A handler that had begun goes on until its worker
+ * reads the request with a heartbeat.
  */
-function* begunAfterCancel({ effects, events, operations }: EffectsInput): Generator<Violation> {
-  const canceled = firstCancels(operations);
-  const wereRunning = leasesBeforeCancel(events);
+function* begunAfterStop(
+  { effects, events, operations }: EffectsInput,
+  { name, request }: Stops,
+): Generator<Violation> {
+  const stopped = operationsByJob(operations, (one) => one.name === name && one.outcome === 'ok');
+  const resumed = operationsByJob(operations, (one) => one.name === 'resume' && one.outcome !== 'failed');
+  const wereRunning = leasesWith(request, events);
   const begun = new Set<string>();
   for (const effect of [...effects].sort((a, b) => a.at - b.at)) {
     if (effect.kind !== 'begin') continue;
     const run = `${effect.job}:${effect.lease}`;
     const isStart = !begun.has(run);
     begun.add(run);
-    const cancel = canceled.get(effect.job);
-    if (cancel === undefined || effect.at <= cancel.endedAt) continue;
-    const lateMs = Math.ceil(effect.at - cancel.endedAt);
-    if (wereRunning.has(run) && (!isStart || lateMs <= startWithinMs)) continue;
-    const text = `job ${effect.job} began ${lateMs} ms after its cancel was acknowledged (${cancel.place})`;
+    const stop = stopped.get(effect.job)?.find((one) => {
+      if (one.endedAt >= effect.at) return false;
+      const lateMs = effect.at - one.endedAt;
+      if (wereRunning.has(run) && (!isStart || lateMs <= startWithinMs)) return false;
+      const isFollowing = ({ startedAt, endedAt }: Operation) => endedAt >= one.startedAt && startedAt <= effect.at;
+      return name === 'cancel' || !resumed.get(effect.job)?.some(isFollowing);
+    });
+    if (stop === undefined) continue;
+    const lateMs = Math.ceil(effect.at - stop.endedAt);
+    const text = `job ${effect.job} began ${lateMs} ms after its ${name} was acknowledged (${stop.place})`;
     yield { invariant: 'I7', text, place: effect.place };
   }
 }
 
-/** The first cancel of each job that was acknowledged. */
-function firstCancels(operations: Logged<Operation>[]): Map<string, Logged<Operation>> {
-  const cancels = new Map<string, Logged<Operation>>();
+function operationsByJob(
+  operations: readonly Logged<Operation>[],
+  isWanted: (operation: Operation) => boolean,
+): Map<string, Logged<Operation>[]> {
+  const byJob = new Map<string, Logged<Operation>[]>();
   for (const operation of operations) {
-    const { name, outcome, job = '', endedAt } = operation;
-    if (name !== 'cancel' || outcome !== 'ok') continue;
-    const known = cancels.get(job);
-    if (known === undefined || endedAt < known.endedAt) cancels.set(job, operation);
+    const { job = '' } = operation;
+    if (isWanted(operation)) byJob.set(job, [...(byJob.get(job) ?? []), operation]);
   }
-  return cancels;
+  return byJob;
 }
 
-/** The leases under which jobs ran when a cancel was recorded. Events are ordered by job and number. */
-function leasesBeforeCancel(events: readonly EventRecord[]): Set<string> {
+/** The leases under which jobs ran when a cancel or pause was recorded. */
+function leasesWith(request: string, events: readonly EventRecord[]): Set<string> {
   const leases = new Set<string>();
-  for (const { job_id, type, lease_id } of events) {
-    if (type === 'job.cancel_requested') leases.add(`${job_id}:${lease_id}`);
-  }
+  for (const { job_id, type, lease_id } of events) if (type === request) leases.add(`${job_id}:${lease_id}`);
   return leases;
 }

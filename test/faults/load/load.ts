@@ -80,11 +80,12 @@ export async function releaseHolds(world: World): Promise<void> {
   }
 }
 
-/** Before the remote worker stops: what only it can run has ended. */
+/** Before the remote worker stops: what only it can run has ended. It waits in lanes behind everything else. */
 export async function finishRemoteJobs(world: World): Promise<void> {
-  await eventually(async () => {
-    const waiting = `select id from ${world.first.schema}.jobs where remote and status not in ('SUCCESS', 'CANCELED')`;
+  const waiting = `select id from ${world.first.schema}.jobs where remote and status not in ('SUCCESS', 'CANCELED')`;
+  const areDone = async () => {
     await releaseHolds(world);
     if ((await world.context.db.query(waiting)).length > 0) throw new Error('remote jobs are left');
-  });
+  };
+  await eventually(areDone, { timeoutMs: 300_000, everyMs: 300 });
 }

@@ -67,7 +67,7 @@ export class DurableModel {
   }
 
   #reachEvent(job: ModelJob, call: ModelCall): void {
-    const early = this.received.find((event, n) => n >= job.since && wants(this, job, event));
+    const early = this.received.find((event, n) => n >= job.since && matchesWait(this, job, event));
     if (early) complete(call, early.id, 'job.event_received');
     if (!call.isOver) return;
     call.status = 'skipped';
@@ -77,7 +77,7 @@ export class DurableModel {
   /** Delivers it once to each job that waits for it. Returns those that wake. */
   receive(event: ModelEvent, jobs: readonly ModelJob[]): ModelJob[] {
     this.received.push(event);
-    const ended = jobs.filter((job) => !isTerminal(job.status) && wants(this, job, event));
+    const ended = jobs.filter((job) => !isTerminal(job.status) && matchesWait(this, job, event));
     for (const job of ended) complete(job.calls.at(-1) as ModelCall, event.id, 'job.event_received');
     return ended.filter((job) => job.status === 'WAITING');
   }
@@ -121,7 +121,7 @@ function complete(call: ModelCall, result: unknown, event: string): void {
   call.log.push(event);
 }
 
-function wants(model: DurableModel, job: ModelJob, { id, name, fits }: ModelEvent): boolean {
+function matchesWait(model: DurableModel, job: ModelJob, { id, name, fits }: ModelEvent): boolean {
   const call = openCall(job);
   if (call?.kind !== 'event' || call.isOver || name !== model.eventName(job)) return false;
   if (job.calls.some(({ kind, result }) => kind === 'event' && result === id)) return false;

@@ -1,7 +1,8 @@
-// The lease protocol as a model: daemons that claim, start, renew, finish and give up; a database that handles one
-// message at a time; messages and answers that arrive arbitrarily late. A message that is lost is one that never arrives,
-// and a frozen daemon is one that takes no step while time passes: neither needs a step of its own. `guards` takes the protections out one by one, to show
-// that the explorer finds what each of them prevents.
+// The lease protocol as a model: daemons that claim, start, renew, finish and give up; people who cancel, pause and resume;
+// a database that handles one message at a time; messages and answers that arrive arbitrarily late, messages also twice. A
+// message that is lost is one that never arrives, and a frozen daemon is one that takes no step while time passes: neither
+// needs a step of its own. `guards` takes the protections out one by one, to show that the explorer finds what each of
+// them prevents.
 import { type Status, type TransitionName, transitions } from '../../../server/jobs/model/states.ts';
 import type { Model } from './explore.ts';
 
@@ -17,7 +18,11 @@ export interface Guards {
   /** Only the head of a lane is claimed. */
   headsOnly: boolean;
   /** The sweeper honours a stop request instead of queueing the job again. */
-  sweepHonoursCancel: boolean;
+  sweepHonoursStop: boolean;
+  /** An outcome ends only a job that is RUNNING. */
+  status: boolean;
+  /** A requeue takes back only the attempt of its own lease. */
+  requeueFence: boolean;
 }
 
 export const allGuards: Guards = {
@@ -26,7 +31,9 @@ export const allGuards: Guards = {
   releaseReservesLease: true,
   fence: true,
   headsOnly: true,
-  sweepHonoursCancel: true,
+  sweepHonoursStop: true,
+  status: true,
+  requeueFence: true,
 };
 
 export interface Bounds {
@@ -36,9 +43,18 @@ export interface Bounds {
   claims: number;
   renewals: number;
   maxAttempts: number;
-  cancels: number;
+  cancels?: number;
+  pauses?: number;
+  resumes?: number;
+  /** Messages that the database gets a second time. */
+  copies?: number;
   time: number;
 }
+
+type Act = 'cancel' | 'pause' | 'resume';
+
+/** A daemon repeats these until it knows their outcome. A claim is sent once: if its answer is lost, it is released. */
+const repeated: readonly Message['kind'][] = ['release', 'renew', 'requeue', 'finish'];
 
 const leaseTime = 2;
 const margin = 1;
@@ -47,18 +63,24 @@ interface ModelJob {
   status: Status;
   lease: number;
   attempt: number;
+  /** Attempts that do not count: those before the last resume. */
+  floor: number;
   /** Handler starts that count against `attempt`. */
   starts: number;
-  cancel: boolean;
-  canceledAck: boolean;
+  /** The stop request of a RUNNING job. */
+  stop: 'cancel' | 'pause' | null;
+  /** What a person was promised last: nothing starts until a resume. */
+  promised: 'cancel' | 'pause' | null;
 }
 
 type LeaseState = 'ACTIVE' | 'EXPIRED' | 'RELEASED';
 
 interface HeldLease {
   trustedUntil: number;
-  /** ready: not begun; running: its handler runs; ended: its outcome is to be sent; sent: no answer yet. */
-  jobs: Record<number, 'ready' | 'running' | 'ended' | 'sent'>;
+  /**
+   * ready: not begun; running: its handler runs; ended, stopped: its outcome is to be sent; sent: no answer yet.
+   */
+  jobs: Record<number, 'ready' | 'running' | 'ended' | 'stopped' | 'sent'>;
 }
 
 interface Daemon {
@@ -71,11 +93,11 @@ type Message =
   | { kind: 'release'; daemon: number; lease: number }
   | { kind: 'renew'; daemon: number; lease: number; sentAt: number }
   | { kind: 'requeue'; daemon: number; lease: number; job: number }
-  | { kind: 'finish'; daemon: number; lease: number; job: number; last: boolean };
+  | { kind: 'finish'; daemon: number; lease: number; job: number; stopped: boolean; last: boolean };
 
 type Answer =
   | { kind: 'claimed'; daemon: number; lease: number; sentAt: number; jobs: number[] }
-  | { kind: 'renewed'; daemon: number; lease: number; sentAt: number; jobs: number[] }
+  | { kind: 'renewed'; daemon: number; lease: number; sentAt: number; jobs: number[]; stops: number[] }
   | { kind: 'finished'; daemon: number; lease: number; job: number };
 
 export interface ProtocolState {
@@ -87,7 +109,8 @@ export interface ProtocolState {
   answers: Answer[];
   claims: number;
   renewals: number;
-  cancels: number;
+  acts: Record<Act, number>;
+  copies: number;
   broken: string | null;
 }
 
@@ -99,9 +122,10 @@ export function leaseProtocol(bounds: Bounds, guards: Guards): Model<ProtocolSta
         status: 'QUEUED',
         lease: 0,
         attempt: 0,
+        floor: 0,
         starts: 0,
-        cancel: false,
-        canceledAck: false,
+        stop: null,
+        promised: null,
       })),
       leases: {},
       daemons: Array.from({ length: bounds.daemons }, () => ({ claim: null, held: {} })),
@@ -109,7 +133,8 @@ export function leaseProtocol(bounds: Bounds, guards: Guards): Model<ProtocolSta
       answers: [],
       claims: 0,
       renewals: 0,
-      cancels: 0,
+      acts: { cancel: 0, pause: 0, resume: 0 },
+      copies: 0,
       broken: null,
     },
     steps: (state) => new Stepper(state, bounds, guards).all(),
@@ -129,6 +154,8 @@ function stateViolation(state: ProtocolState, bounds: Bounds): string | undefine
     if (job.status === 'RUNNING' && state.leases[job.lease]?.state !== 'ACTIVE') {
       return `job ${id} is RUNNING and its lease is not active`;
     }
+    if (job.attempt - job.floor > bounds.maxAttempts) return `job ${id} has more attempts than allowed`;
+    if (job.attempt < job.floor) return `job ${id} has got back an attempt that it had not used`;
   }
   const running = new Map<string, number>();
   for (const daemon of state.daemons) {
@@ -178,6 +205,11 @@ class Stepper {
       const label = `${message.kind} of daemon ${message.daemon}, lease ${message.lease}`;
       yield this.#to(`the database handles ${label}`, (next) => {
         next.messages.splice(i, 1);
+        this.#handle(next, message);
+      });
+      if (state.copies >= (this.#bounds.copies ?? 0) || !repeated.includes(message.kind)) continue;
+      yield this.#to(`the database handles ${label}, and a copy comes later`, (next) => {
+        next.copies += 1;
         this.#handle(next, message);
       });
     }
@@ -243,30 +275,35 @@ class Stepper {
       if (phase === 'running' && !trusted) {
         yield this.#to(`daemon ${d} aborts job ${job}`, (next) => this.#forget(next, d, lease, job));
       }
-      if (phase === 'ended') {
+      if (phase === 'ended' || phase === 'stopped') {
         yield this.#to(`daemon ${d} sends the outcome of job ${job}`, (next) => {
           heldIn(next).jobs[job] = 'sent';
           const last = Object.keys(held.jobs).length === 1;
-          next.messages.push({ kind: 'finish', daemon: d, lease, job, last });
+          next.messages.push({ kind: 'finish', daemon: d, lease, job, stopped: phase === 'stopped', last });
         });
       }
-      if ((phase === 'ended' || phase === 'sent') && !trusted) {
+      if ((phase === 'ended' || phase === 'stopped' || phase === 'sent') && !trusted) {
         yield this.#to(`daemon ${d} gives up the outcome of job ${job}`, (next) => this.#forget(next, d, lease, job));
       }
     }
   }
 
   *#userSteps(): Generator<readonly [string, ProtocolState]> {
-    if (this.#state.cancels >= this.#bounds.cancels) return;
     for (const [id, job] of this.#state.jobs.entries()) {
-      if (job.status !== 'QUEUED' && job.status !== 'RUNNING') continue;
-      yield this.#to(`a person cancels job ${id}`, (next) => {
-        next.cancels += 1;
-        const changed = next.jobs[id] as ModelJob;
-        changed.canceledAck = true;
-        if (changed.status === 'RUNNING') changed.cancel = true;
-        else this.#move(next, changed, 'cancel');
-      });
+      for (const act of ['cancel', 'pause', 'resume'] as const) {
+        if (this.#state.acts[act] >= (this.#bounds[`${act}s`] ?? 0)) continue;
+        const asks = act !== 'resume' && job.status === 'RUNNING' && job.stop !== act && job.stop !== 'cancel';
+        if (!asks && !allows(act, job.status)) continue;
+        yield this.#to(`a person sends ${act} for job ${id}`, (next) => {
+          next.acts[act] += 1;
+          const changed = next.jobs[id] as ModelJob;
+          changed.promised = act === 'resume' ? null : act;
+          if (asks) changed.stop = act;
+          else this.#move(next, changed, act);
+          // A fresh set of attempts.
+          if (act === 'resume') Object.assign(changed, { floor: changed.attempt, starts: changed.attempt });
+        });
+      }
     }
   }
 
@@ -280,7 +317,7 @@ class Stepper {
         return;
       case 'requeue': {
         const job = next.jobs[message.job] as ModelJob;
-        if (job.lease !== message.lease) return;
+        if (job.lease !== message.lease && this.#guards.requeueFence) return;
         this.#requeue(next, job);
         this.#endLease(next, message.lease, true);
         return;
@@ -290,16 +327,13 @@ class Stepper {
         if (lease?.state !== 'ACTIVE') return void this.#renewed(next, message, []);
         lease.expiresAt = next.time + leaseTime;
         const owned = [...next.jobs.entries()].filter(([, j]) => j.status === 'RUNNING' && j.lease === message.lease);
-        return void this.#renewed(
-          next,
-          message,
-          owned.filter(([, job]) => !job.cancel).map(([id]) => id),
-        );
+        return void this.#renewed(next, message, owned);
       }
       case 'finish': {
         const job = next.jobs[message.job] as ModelJob;
         const owns = job.lease === message.lease || !this.#guards.fence;
-        if (owns && allows('complete', job.status)) this.#move(next, job, 'complete');
+        const fits = allows('complete', job.status) || !this.#guards.status;
+        if (owns && fits) this.#move(next, job, message.stopped ? stopOf(job) : 'complete');
         if (message.last) this.#endLease(next, message.lease, false);
         if (next.daemons[message.daemon]?.held[message.lease] === undefined) return;
         next.answers.push({ kind: 'finished', daemon: message.daemon, lease: message.lease, job: message.job });
@@ -317,7 +351,7 @@ class Stepper {
       if (target !== null && !['SUCCESS', 'CANCELED'].includes(job.status)) blocked.add(target);
       if (job.status !== 'QUEUED' || !isHead) continue;
       this.#move(next, job, 'start');
-      Object.assign(job, { lease, attempt: job.attempt + 1, cancel: false });
+      Object.assign(job, { lease, attempt: job.attempt + 1, stop: null });
       taken.push(id);
     }
     if (taken.length > 0) next.leases[lease] = { state: 'ACTIVE', expiresAt: next.time + leaseTime };
@@ -340,7 +374,7 @@ class Stepper {
   #requeue(next: ProtocolState, job: ModelJob): void {
     const transition = job.status === 'ERROR' ? 'requeueUnstarted' : 'requeue';
     if (!allows(transition, job.status)) return;
-    this.#move(next, job, job.cancel ? 'stopCanceled' : transition);
+    this.#move(next, job, job.stop === null ? transition : stopOf(job));
     if (job.status === 'QUEUED') job.attempt -= 1;
   }
 
@@ -355,15 +389,21 @@ class Stepper {
   #sweep(next: ProtocolState, lease: number): void {
     for (const job of next.jobs) {
       if (job.status !== 'RUNNING' || job.lease !== lease) continue;
-      if (job.cancel && this.#guards.sweepHonoursCancel) this.#move(next, job, 'stopCanceled');
-      else this.#move(next, job, job.attempt < this.#bounds.maxAttempts ? 'recover' : 'fail');
+      if (job.stop !== null && this.#guards.sweepHonoursStop) this.#move(next, job, stopOf(job));
+      else this.#move(next, job, job.attempt - job.floor < this.#bounds.maxAttempts ? 'recover' : 'fail');
     }
     (next.leases[lease] as { state: LeaseState }).state = 'EXPIRED';
   }
 
-  #renewed(next: ProtocolState, { daemon, lease, sentAt }: Message & { kind: 'renew' }, jobs: number[]): void {
+  #renewed(
+    next: ProtocolState,
+    { daemon, lease, sentAt }: Message & { kind: 'renew' },
+    owned: (readonly [number, ModelJob])[],
+  ): void {
     if (next.daemons[daemon]?.held[lease] === undefined) return;
-    next.answers.push({ kind: 'renewed', daemon, lease, sentAt, jobs });
+    const jobs = owned.map(([id]) => id);
+    const stops = owned.filter(([, job]) => job.stop !== null).map(([id]) => id);
+    next.answers.push({ kind: 'renewed', daemon, lease, sentAt, jobs, stops });
   }
 
   #receive(next: ProtocolState, answer: Answer): void {
@@ -387,11 +427,14 @@ class Stepper {
     }
     // Jobs that the lease no longer owns are lost, and jobs with a stop request are stopped. Outcomes in flight are
     // fenced.
-    for (const key of Object.keys(held.jobs)) {
+    for (const [key, phase] of Object.entries(held.jobs)) {
       const job = Number(key);
-      if (answer.jobs.includes(job) || held.jobs[job] === 'sent') continue;
       const { daemon: d, lease } = answer;
-      if (held.jobs[job] === 'ready') next.messages.push({ kind: 'requeue', daemon: d, lease, job });
+      const isOwned = answer.jobs.includes(job);
+      if (phase === 'sent' || (isOwned && !answer.stops.includes(job))) continue;
+      if (isOwned && phase === 'running') held.jobs[job] = 'stopped';
+      if (isOwned && phase !== 'ready') continue;
+      if (phase === 'ready') next.messages.push({ kind: 'requeue', daemon: d, lease, job });
       this.#forget(next, d, lease, job);
     }
   }
@@ -402,7 +445,7 @@ class Stepper {
     const owns =
       job.status === 'RUNNING' && job.lease === lease && row?.state === 'ACTIVE' && next.time <= row.expiresAt;
     if (!owns) next.broken = `job ${id} starts on a lease that is over`;
-    if (job.canceledAck && job.status !== 'RUNNING') next.broken = `job ${id} starts after its cancel`;
+    if (job.promised !== null && job.status !== 'RUNNING') next.broken = `job ${id} starts after its ${job.promised}`;
     ((next.daemons[d] as Daemon).held[lease] as HeldLease).jobs[id] = 'running';
     job.starts += 1;
   }
@@ -421,9 +464,9 @@ class Stepper {
   #move(next: ProtocolState, job: ModelJob, name: TransitionName): void {
     if (!allows(name, job.status)) next.broken = `${name} is not allowed from ${job.status}`;
     const to = transitions[name].to;
-    if (job.canceledAck && (to === 'QUEUED' || to === 'RUNNING')) next.broken = `${name} of a canceled job`;
+    if (job.promised !== null && (to === 'QUEUED' || to === 'RUNNING')) next.broken = `${name} after a ${job.promised}`;
     job.status = to;
-    if (to !== 'RUNNING') job.cancel = false;
+    if (to !== 'RUNNING') job.stop = null;
   }
 
   #to(label: string, change: (next: ProtocolState) => void): readonly [string, ProtocolState] {
@@ -431,6 +474,10 @@ class Stepper {
     change(next);
     return [label, next];
   }
+}
+
+function stopOf({ stop }: ModelJob): TransitionName {
+  return stop === 'pause' ? 'stopPaused' : 'stopCanceled';
 }
 
 /** Nobody waits for them any more: states that differ only in them are the same. */
@@ -448,6 +495,7 @@ function copyOf(state: ProtocolState): ProtocolState {
       claim,
       held: Object.fromEntries(Object.entries(held).map(([id, lease]) => [id, { ...lease, jobs: { ...lease.jobs } }])),
     })),
+    acts: { ...state.acts },
     messages: [...state.messages],
     answers: [...state.answers],
   };

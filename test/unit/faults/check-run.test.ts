@@ -85,12 +85,12 @@ test('a run without violations passes', async () => {
   expect(await check({})).toEqual([]);
 });
 
-/** The handler began at that time, the cancel was acknowledged at 12. */
-function canceledWhileRunning(at: number): Records {
-  const requested = { ...started, seq: '3', type: 'job.cancel_requested', from_status: 'RUNNING', time: 1_017 };
+/** The handler began at that time, the cancel or pause was acknowledged at 12. */
+function stoppedWhileRunning(name: 'cancel' | 'pause', at: number): Records {
+  const requested = { ...started, seq: '3', type: `job.${name}_requested`, from_status: 'RUNNING', time: 1_017 };
   const end = { ...completed, seq: '4', time: 3_000 };
   return {
-    'operations.jsonl': [enqueue, { ...enqueue, name: 'cancel', key: undefined, startedAt: 10, endedAt: 12 }],
+    'operations.jsonl': [enqueue, { ...enqueue, name, key: undefined, startedAt: 10, endedAt: 12 }],
     'effects.jsonl': [
       { ...begin, at },
       // After a wait of the same attempt.
@@ -101,14 +101,44 @@ function canceledWhileRunning(at: number): Records {
     'stream-0.jsonl': [
       sent,
       sentStart,
-      { ...sentStart, event: 'job:cancel:requested', seq: '3' },
+      { ...sentStart, event: `job:${name}:requested`, seq: '3' },
       { ...sentEnd, seq: '4' },
     ],
   };
 }
 
-test('a handler may begin within a second after the cancel of a job that was RUNNING', async () => {
-  expect(await check(canceledWhileRunning(1_012))).toEqual([]);
+test.each(['cancel', 'pause'] as const)(
+  'a handler may begin within a second after the %s of a job that was RUNNING',
+  async (name) => {
+    expect(await check(stoppedWhileRunning(name, 1_012))).toEqual([]);
+  },
+);
+
+/** The job was paused at 10 to 12, before it began at 20; these came later. */
+const pausedThen = (...more: object[]): Records => ({
+  'operations.jsonl': [enqueue, { ...enqueue, name: 'pause', key: undefined, startedAt: 10, endedAt: 12 }, ...more],
+  'events-0.jsonl': [
+    enqueued,
+    { ...enqueued, seq: '2', type: 'job.paused', from_status: 'QUEUED', to_status: 'PAUSED', time: 1_011 },
+    { ...enqueued, seq: '3', type: 'job.resumed', from_status: 'PAUSED', to_status: 'QUEUED', time: 1_014 },
+    { ...started, seq: '4' },
+    { ...completed, seq: '5' },
+  ],
+  'stream-0.jsonl': [
+    sent,
+    { event: 'job:paused', seq: '2', job: 'j1', target: 'lane', from: 'QUEUED', to: 'PAUSED' },
+    { event: 'job:resumed', seq: '3', job: 'j1', target: 'lane', from: 'PAUSED', to: 'QUEUED' },
+    { ...sentStart, seq: '4' },
+    { ...sentEnd, seq: '5' },
+  ],
+});
+const resumed = { ...enqueue, name: 'resume', key: undefined, startedAt: 13, endedAt: 14 };
+
+test('a handler may begin after a pause that a resume may have ended', async () => {
+  expect(await check(pausedThen(resumed))).toEqual([]);
+  expect(await check(pausedThen({ ...resumed, outcome: 'unknown' }))).toEqual([]);
+  // At the same time as the pause, so that either may have come first.
+  expect(await check(pausedThen({ ...resumed, startedAt: 11 }))).toEqual([]);
 });
 
 const other = { ...begin, job: 'j2', lease: 'l2', at: 25 };
@@ -162,9 +192,22 @@ const cases: [found: string, changes: Records][] = [
     'I7 job j1 began 8 ms after its cancel was acknowledged (operations.jsonl:2) (effects.jsonl:1)',
     { 'operations.jsonl': [enqueue, { ...enqueue, name: 'cancel', key: undefined, startedAt: 10, endedAt: 12 }] },
   ],
+  ['I7 job j1 began 8 ms after its pause was acknowledged (operations.jsonl:2) (effects.jsonl:1)', pausedThen()],
+  [
+    'I7 job j1 began 8 ms after its pause was acknowledged (operations.jsonl:2) (effects.jsonl:1)',
+    pausedThen({ ...resumed, outcome: 'failed' }),
+  ],
+  [
+    'I7 job j1 began 8 ms after its pause was acknowledged (operations.jsonl:2) (effects.jsonl:1)',
+    pausedThen({ ...resumed, startedAt: 21, endedAt: 22 }, { ...resumed, startedAt: 8, endedAt: 9.5 }),
+  ],
+  [
+    'I7 job j1 began 1008 ms after its pause was acknowledged (operations.jsonl:2) (effects.jsonl:1)',
+    stoppedWhileRunning('pause', 1_020),
+  ],
   [
     'I7 job j1 began 1008 ms after its cancel was acknowledged (operations.jsonl:2) (effects.jsonl:1)',
-    canceledWhileRunning(1_020),
+    stoppedWhileRunning('cancel', 1_020),
   ],
   [
     'I8 key k1 was answered with job j2, before with j1 (operations.jsonl:1) (operations.jsonl:2)',
