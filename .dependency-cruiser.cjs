@@ -15,14 +15,16 @@ const layers = [
   ['scheduler', 'schedules', 'stats', 'webhooks'],
   ['durable'],
   ['jobs'],
-  ['daemons'],
+  ['daemon-registry'],
   ['tenants', 'events'],
   ['embedded-postgres'],
   ['database'],
   ['client'],
   ['kernel'],
-  // The page in the browser: it talks to the rest over HTTP and imports nothing of it.
+  // The page in the browser: it talks to the rest over HTTP and imports nothing of it but the fields of forms.
   ['dashboard'],
+  // The fields of a question's form, for the page and for the hosted form.
+  ['forms'],
 ];
 
 const placed = new Set(layers.flat());

@@ -16,7 +16,7 @@ export const meta = {
 /** `default` has no settings: what a user gets. */
 export const variants = {
   default: { settings: {} },
-  'without-tenant-roles': { settings: { tenantRoles: false } },
+  'tenant-roles': { settings: { tenantRoles: true } },
 };
 
 const logger = process.env.BENCH_LOG === undefined ? false : console;

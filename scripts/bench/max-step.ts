@@ -233,7 +233,7 @@ const sendCall = (of: Held, name: string, body: object) => {
   const { path, body: whole } = leaseCall(of, name, body);
   return call('POST', path, whole);
 };
-const wants = (...names: string[]) => names.some((name) => name.includes(only));
+const isSelected = (...names: string[]) => names.some((name) => name.includes(only));
 
 for (const [name, make] of Object.entries(payloads)) {
   await measureEach(`release with a result: ${name}`, async () =>
@@ -394,7 +394,7 @@ function edges(each: number) {
     jobs: Array.from({ length: 1000 }, (_, n) => ({ type: 'bench.none', client_request_id: key(n), after: before(n) })),
   };
 }
-if (wants('bulk: retry of 1,000 ids', 'GET webhook deliveries, 200', 'GET deliveries of one job')) {
+if (isSelected('bulk: retry of 1,000 ids', 'GET webhook deliveries, 200', 'GET deliveries of one job')) {
   const failing = Array.from({ length: 1000 }, () => ({
     type: 'bench.fail',
     on_error: 'continue',

@@ -76,6 +76,7 @@ async function ownWorkload() {
   }
   if (name === 'growth') return (await import('./daemons/growth.mjs')).growth;
   if (name === 'W13') return (await import('./daemons/daemons.mjs')).W13;
+  if (name === 'W15') return (await import('./daemons/idle-daemons.mjs')).W15;
   if (['W8', 'W9', 'W12'].includes(name)) return (await import('./rest/rest.mjs'))[name];
   return undefined;
 }

@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { measureClientCost } from './client-cost.mjs';
 import { W13 } from './daemons/daemons.mjs';
 import { growth } from './daemons/growth.mjs';
+import { W15 } from './daemons/idle-daemons.mjs';
 import { W10, W11, W14 } from './durable.mjs';
 import { noisy } from './noisy.mjs';
 import { W8, W9, W12 } from './rest/rest.mjs';
@@ -19,7 +20,7 @@ import { measureStart } from './rest/start.mjs';
 import { W7, workloads } from './workloads.mjs';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
-const all = { ...workloads, W7, W8, W9, W10, W11, W12, W13, W14, noisy, growth };
+const all = { ...workloads, W7, W8, W9, W10, W11, W12, W13, W14, W15, noisy, growth };
 const args = process.argv.slice(2);
 const flag = (name, fallback) => args.find((a) => a.startsWith(`--${name}=`))?.slice(name.length + 3) ?? fallback;
 const names = args.filter((a) => !a.startsWith('--'));
@@ -122,7 +123,7 @@ function measure(plan, name) {
     child.stderr.on('data', (text) => {
       errors += text;
     });
-    const timeoutMs = { W7: 1_200_000, W13: 1_200_000, growth: 7_200_000 }[name] ?? 240_000;
+    const timeoutMs = { W7: 1_200_000, W13: 1_200_000, W15: 1_200_000, growth: 7_200_000 }[name] ?? 240_000;
     const timer = setTimeout(() => child.kill('SIGKILL'), timeoutMs);
     child.on('close', () => {
       clearTimeout(timer);

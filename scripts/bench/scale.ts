@@ -1,7 +1,9 @@
-// `npx tsx scripts/bench/scale.ts postgres://… [finished jobs] [jobs in one lane]`: pages that a claim, lists, `why` and
-// the statistics read among millions of jobs. Pages, unlike times, do not depend on the machine and its load. Creates a
-// tenant in the database that is named, and deletes it.
+// `npx tsx scripts/bench/scale.ts postgres://… [finished jobs] [jobs in one lane] [tenants]`: pages that a claim, lists,
+// `why` and the statistics read among millions of jobs. With several tenants each has that many jobs, and one of them is
+// measured. Pages, unlike times, do not depend on the machine and its load. Creates the tenants in the database that is
+// named, and deletes them.
 import { randomBytes } from 'node:crypto';
+import pLimit from 'p-limit';
 import { Database, type Queryable } from '../../server/database/database.ts';
 import { quoteSchema, type Schema } from '../../server/database/identifiers.ts';
 import { migrateControl } from '../../server/database/migrations/migrate.ts';
@@ -15,25 +17,37 @@ import { createTenant } from '../../server/tenants/create-tenant.ts';
 import { deleteTenant, requestTenantDeletion } from '../../server/tenants/delete-tenant.ts';
 import type { Tenant } from '../../server/tenants/tenant.ts';
 
-const [url, finishedText = '10000000', inLaneText = '1000000'] = process.argv.slice(2);
+const [url, finishedText = '10000000', inLaneText = '1000000', tenantsText = '1'] = process.argv.slice(2);
 if (url === undefined) throw new Error('say which database: npx tsx scripts/bench/scale.ts postgres://…');
-const [finished, inLane] = [Number(finishedText), Number(inLaneText)];
+const [finished, inLane, tenantCount] = [Number(finishedText), Number(inLaneText), Number(tenantsText)];
 const claimable = 1000;
 const slice = 500_000;
 const undo = new Error('rolled back');
 const db = new Database({ url, poolMax: 2, logger: createLogger('error'), statementTimeoutMs: 1_200_000 });
 
 await migrateControl(db);
-const slug = `scale_${randomBytes(4).toString('hex')}`;
-const { tenant } = await createTenant(db, { slug });
-const schema = quoteSchema(tenant.schemaName);
+const prefix = `scale_${randomBytes(4).toString('hex')}`;
+const bounded = pLimit(2);
+const tenants: Tenant[] = [];
 try {
-  await fill(schema);
-  await measureAll(tenant, schema);
+  await Promise.all(Array.from({ length: tenantCount }, (_, n) => bounded(() => addTenant(`${prefix}_${n}`))));
+  const [measured] = tenants.slice(tenantCount / 2);
+  if (measured === undefined) throw new Error('there must be a tenant');
+  await measureAll(measured, quoteSchema(measured.schemaName));
 } finally {
+  await Promise.all(tenants.map(({ slug }) => bounded(() => removeTenant(slug))));
+  await db.close();
+}
+
+async function addTenant(slug: string): Promise<void> {
+  const { tenant } = await createTenant(db, { slug });
+  tenants.push(tenant);
+  await fill(quoteSchema(tenant.schemaName));
+}
+
+async function removeTenant(slug: string): Promise<void> {
   const { confirm } = await requestTenantDeletion(db, slug);
   await deleteTenant(db, slug, { confirm, force: true });
-  await db.close();
 }
 
 /** Ids as uuid v7 makes them, one per millisecond. */
@@ -85,7 +99,7 @@ async function measureAll(tenant: Tenant, schema: Schema): Promise<void> {
   };
   const page = { limit: 50 };
   console.log(
-    `| among ${finished} finished jobs and ${inLane} in one lane | statements | pages | ms |\n|---|---|---|---|`,
+    `| ${tenantCount} tenants, each with ${finished} finished jobs and ${inLane} in one lane | statements | pages | ms |\n|---|---|---|---|`,
   );
   const request = { owner: 'scale', limit: 200, leaseSeconds: 3600, types: ['scale'] };
   await measure('claim of 200', (given) => claimJobs(given, schema, request));

@@ -1,5 +1,6 @@
 // `npm run docs:check`: every relative link and anchor of the documentation leads somewhere, every path of
-// this repository that it names exists, and every code block parses (TypeScript, JSON, shell, SQL is skipped).
+// this repository that it names exists, and every code block parses (TypeScript, JSON, shell, SQL is skipped). Every
+// source file that a comment in server/ or test/, a decision or the architecture page names exists too.
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
@@ -14,15 +15,18 @@ const pages = [
     .map((name) => join('docs', name)),
 ];
 const problems = [];
-const counts = { links: 0, paths: 0, blocks: 0 };
+const counts = { links: 0, paths: 0, blocks: 0, files: 0 };
 for (const page of pages) checkPage(page, readFileSync(join(root, page), 'utf8'));
+checkFileNames();
 
 if (problems.length > 0) {
   console.error(problems.join('\n'));
   process.exitCode = 1;
 } else {
-  const { links, paths, blocks } = counts;
-  console.log(`${pages.length} pages: ${links} links, ${paths} paths and ${blocks} code blocks are right`);
+  const { links, paths, blocks, files } = counts;
+  console.log(
+    `${pages.length} pages: ${links} links, ${paths} paths and ${blocks} code blocks are right, and ${files} names of files`,
+  );
 }
 
 function checkPage(page, text) {
@@ -47,6 +51,30 @@ function checkLink(page, target, line) {
   if (!existsSync(file)) return report(page, line, `the link to ${target} leads nowhere`);
   if (anchor && file.endsWith('.md') && !anchorsOf(readFileSync(file, 'utf8')).has(anchor)) {
     report(page, line, `${relative(root, file)} has no heading #${anchor}`);
+  }
+}
+
+/** Names such as `claim/claim.ts`: a file of that name must exist, in a folder of that name if one is given. */
+function checkFileNames() {
+  const sources = ['server', 'test', 'scripts', 'docs'].flatMap((folder) =>
+    readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
+      .filter((name) => /\.(ts|tsx|mjs)$/.test(name) && !name.includes('node_modules'))
+      .map((name) => join(folder, name).replaceAll('\\', '/')),
+  );
+  const check = (file, line, text) => {
+    for (const [name] of text.matchAll(/(?<![\w./-])(?:[\w-]+\/)*[\w-]+\.(?:tsx?|mjs)\b/g)) {
+      counts.files += 1;
+      if (!sources.some((source) => `/${source}`.endsWith(`/${name}`))) report(file, line, `${name} does not exist`);
+    }
+  };
+  for (const file of sources.filter((name) => /^(server|test)\//.test(name))) {
+    for (const [n, line] of readFileSync(join(root, file), 'utf8').split('\n').entries()) {
+      const comment = /^\s*(?:\/\/|\/?\*)(.*)$/.exec(line)?.[1];
+      if (comment !== undefined) check(file, n + 1, comment);
+    }
+  }
+  for (const page of pages.filter((name) => /architecture\.md$|decisions/.test(name))) {
+    for (const [n, line] of readFileSync(join(root, page), 'utf8').split('\n').entries()) check(page, n + 1, line);
   }
 }
 

@@ -45,6 +45,15 @@ const retired = {
   overruled: 'superseded',
   unasked: 'noStopRequest',
   whoever: 'holder, caller',
+  patient: 'long (longTimeouts)',
+  patience: 'timeout',
+  said: 'reported',
+  knows: 'has',
+  wants: 'needs, requests',
+  learn: 'read, receive',
+  learned: 'read, received',
+  rests: 'isIdle',
+  resting: 'idle',
 };
 
 /** Two words that are fine alone. */

@@ -65,6 +65,13 @@ function checkText(file, text) {
   if (/\b(pg_current_snapshot|pg_current_xact_id)\s*\(/.test(text) && !readsTransactions.includes(file)) {
     failures.push({ file, rule: 'transaction ids come from events/log/transaction-ids.ts', text: text.slice(0, 120) });
   }
+  if (/\binsert\s+into\s+tenant_x\.events\b/i.test(text) && file !== 'server/events/log/record.ts') {
+    failures.push({
+      file,
+      rule: 'events are inserted by insertEvents of events/log/record.ts',
+      text: text.slice(0, 120),
+    });
+  }
   if (/\$[1-9]/.test(text) && /\b(select|update|insert|delete|where|limit|interval)\b|::/i.test(text)) {
     failures.push({ file, rule: 'name the parameters (server/database/sql.ts)', text: text.slice(0, 120) });
   }
