@@ -13,6 +13,7 @@ import { statsRoutes } from '../../server/http/resources/stats.ts';
 import { webhookRoutes } from '../../server/http/resources/webhooks.ts';
 import { HttpServer } from '../../server/http/server.ts';
 import { StepGroupCommit } from '../../server/jobs/attempt/step-group-commit.ts';
+import { CommitSignals } from '../../server/jobs/commit-signals.ts';
 import { enqueue } from '../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../server/jobs/enqueue/enqueue-limits.ts';
 import { loadConfig } from '../../server/kernel/config.ts';
@@ -37,18 +38,21 @@ export async function startApi(db: Database): Promise<BenchApi> {
   const keys = new KeyVerifier(db, config, logger);
   const jobTypes = new HandlerRegistry([]);
   const queueLimit = new QueueLimit(db);
+  const signals = new CommitSignals();
   const routes = [
     eventRoutes(),
     ...controlRoutes({
       config,
       jobTypes,
       queueLimit,
+      signals,
       enqueuer: { enqueue: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor) },
     }),
     ...schedulerRoutes({
       config,
       logger,
       queueLimit,
+      signals,
       stepCommits: new StepGroupCommit(db),
       jobTypes,
       waiters: new ClaimWaiters(1000, logger),
@@ -56,7 +60,7 @@ export async function startApi(db: Database): Promise<BenchApi> {
     jobLogRoutes(),
     attentionRoutes(),
     laneRoutes(),
-    scheduleRoutes({ db, jobTypes, queueLimit }),
+    scheduleRoutes({ db, jobTypes, queueLimit, signals }),
     statsRoutes(),
     webhookRoutes({ db, registry, wake: () => {} }),
     adminWorkerRoutes({ db }),

@@ -31,7 +31,7 @@ import { scheduleRoutes } from '../http/resources/schedules.ts';
 import { statsRoutes } from '../http/resources/stats.ts';
 import { webhookRoutes } from '../http/resources/webhooks.ts';
 import type { RouteGroup } from '../http/route.ts';
-import type { Enqueued, Enqueuer } from '../jobs/enqueue/enqueue.ts';
+import type { Enqueuer } from '../jobs/enqueue/enqueue.ts';
 import { Pace } from '../kernel/clock.ts';
 import type { Config } from '../kernel/config.ts';
 import type { PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
@@ -86,36 +86,31 @@ export async function createApi(context: DaemonContext, parts: ApiParts, access:
 
 /** A form changes data, so a read-only API has none. */
 function formPages({ db, registry, signals }: DaemonContext, { readOnly }: Access): Router[] {
-  const wake = (tenant: Tenant) => signals.jobsWritten(tenant);
-  return readOnly ? [] : [questionPages({ db, registry, wake })];
+  return readOnly ? [] : [questionPages({ db, registry, signals })];
 }
 
 function* routesOf(context: DaemonContext, parts: ApiParts): Generator<RouteGroup> {
   const { config, db, logger, registry, handlers, queueLimit, stepCommits, signals } = context;
   const { enqueuer, streams, waiters, schedules, tasks } = parts;
   const wakeOperations = ({ slug }: Tenant) => tasks.operations.runNow(slug);
-  const wake = (tenant: Tenant, enqueued: Enqueued[] = []) => signals.jobsWritten(tenant, enqueued);
-  const onDependencies = (tenant: Tenant) => signals.dependenciesWritten(tenant);
-  const onReceived = (tenant: Tenant) => signals.eventReceived(tenant);
   const onChange = (tenant: Tenant) => void schedules.refresh(tenant).catch(() => {});
   yield eventRoutes();
-  yield receivedEventRoutes({ onReceived });
+  yield receivedEventRoutes({ signals });
   yield eventStreamRoutes({ db, streams, registry });
-  yield* controlRoutes({ config, jobTypes: handlers, enqueuer, wake, wakeOperations, queueLimit });
+  yield* controlRoutes({ config, jobTypes: handlers, enqueuer, signals, wakeOperations, queueLimit });
   yield* schedulerRoutes({
     config,
     waiters,
-    wake,
+    signals,
     logger,
     queueLimit,
     stepCommits,
     jobTypes: handlers,
-    onDependencies,
   });
   yield jobLogRoutes();
   yield attentionRoutes();
   yield laneRoutes();
-  yield questionRoutes({ wake });
+  yield questionRoutes({ signals });
   yield limitRoutes({ db, registry });
   yield budgetRoutes({ db, registry });
   yield questionLinkRoutes({ config });

@@ -3,7 +3,8 @@ import { readLiveDaemons } from '../../daemon-registry/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
 import { runQuery } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
-import { type Enqueued, enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
+import type { CommitSignals } from '../../jobs/commit-signals.ts';
+import { enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
 import { payloadLimitBytes } from '../../jobs/enqueue/enqueue-limits.ts';
 import { type JobRequest, type RequestContext, toNewJob, uniqueRequest } from '../../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
@@ -39,10 +40,8 @@ export interface DurableRun {
   jobTypes: JobTypes;
   /** Refuses children beyond the tenant's queue limit. */
   admit(children: NewJob[]): Promise<void>;
-  /** Children were enqueued: wakes the workers. */
-  onEnqueued?(enqueued: readonly Enqueued[]): void;
-  /** The job waits for others from now on. */
-  onDependencies?(): void;
+  /** Undefined in a thread or a test without a daemon. */
+  signals?: CommitSignals | undefined;
 }
 
 /** Returns undefined if the lease no longer owns the parent, and nothing was written. */
@@ -92,8 +91,8 @@ async function open(
         throw new LeaseLost();
       }),
     );
-    run.onEnqueued?.(enqueued);
-    run.onDependencies?.();
+    run.signals?.jobsWritten(tenant, enqueued);
+    run.signals?.dependenciesWritten(tenant);
     return true;
   } catch (error) {
     if (error instanceof LeaseLost) return false;
@@ -142,7 +141,7 @@ export async function enqueueChild(run: DurableRun, request: ChildRequest): Prom
         return enqueued;
       }),
     );
-    run.onEnqueued?.([enqueued]);
+    run.signals?.jobsWritten(tenant, [enqueued]);
     const unique = enqueued.kind === 'replayed' ? enqueued.unique : undefined;
     return { id: enqueued.job.id, ...(unique !== undefined && { unique }) };
   } catch (error) {

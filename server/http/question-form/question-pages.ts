@@ -5,6 +5,7 @@ import { rateLimit } from 'express-rate-limit';
 import type { Database } from '../../database/database.ts';
 import { formFields } from '../../forms/answer-fields.ts';
 import { answerOf, type Entered } from '../../forms/entered-answer.ts';
+import type { CommitSignals } from '../../jobs/commit-signals.ts';
 import { answerQuestion, requireQuestion } from '../../jobs/questions/answer.ts';
 import type { Question } from '../../jobs/questions/question.ts';
 import {
@@ -24,8 +25,7 @@ import { formPage, formPolicy, messagePage, utc } from './form-page.ts';
 export interface QuestionPageDependencies {
   db: Database;
   registry: Pick<TenantRegistry, 'byId'>;
-  /** The job that asked may be claimed. */
-  wake(tenant: Tenant): void;
+  signals: CommitSignals;
 }
 
 // More than a person who mistypes an address needs, and too few for guessing.
@@ -141,7 +141,7 @@ function showForm(question: Question, entered?: Entered, errors: readonly FieldE
 }
 
 async function submit(
-  { wake }: QuestionPageDependencies,
+  { signals }: QuestionPageDependencies,
   { tenant, db, link, question }: OpenedLink,
   { entered, action }: { entered: Entered; action: string | undefined },
 ): Promise<Page> {
@@ -165,7 +165,7 @@ async function submit(
     const now = await requireQuestion(db, tenant.schema, question.id);
     return closedPage(now, 'open') ?? gone('It was used, withdrawn, or its time is over.');
   }
-  wake(tenant);
+  signals.jobsWritten(tenant);
   return { status: 200, body: messagePage('Thank you', 'Your answer was recorded.') };
 }
 

@@ -7,6 +7,7 @@ import { type EventPage, type EventPlace, readHistory, readLog } from '../../eve
 import { durableSnapshot } from '../../events/log/transaction-ids.ts';
 import type { StreamFilter } from '../../events/stream/frames.ts';
 import type { EventStreams } from '../../events/stream/streams.ts';
+import type { CommitSignals } from '../../jobs/commit-signals.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import { isTerminal, statuses } from '../../jobs/model/states.ts';
 import { findJob, listJobs } from '../../jobs/read/read-jobs.ts';
@@ -233,8 +234,7 @@ async function readJobs(
 // POST /api/events/{name}: events from outside, for jobs that wait for them.
 
 interface ReceivedEventDependencies {
-  /** The event is stored and must be delivered. */
-  onReceived(tenant: Tenant): void;
+  signals: CommitSignals;
 }
 
 const receiptSchema = z
@@ -245,7 +245,7 @@ const receiptSchema = z
   })
   .meta({ id: 'EventReceipt' });
 
-export function receivedEventRoutes({ onReceived }: ReceivedEventDependencies): RouteGroup {
+export function receivedEventRoutes({ signals }: ReceivedEventDependencies): RouteGroup {
   const group = new RouteGroup('Events');
   group.route({
     method: 'post',
@@ -262,7 +262,7 @@ export function receivedEventRoutes({ onReceived }: ReceivedEventDependencies): 
     problems: ['IDEMPOTENCY_CONFLICT', 'CONFLICT', 'TENANT_SUSPENDED', 'PAYLOAD_TOO_LARGE'],
     handle: async ({ tenant, db, params, body, actor }) => {
       const { replayed, ...receipt } = await receiveEvent(db, tenant.schema, { ...params, ...body }, actor);
-      onReceived(tenant);
+      signals.eventReceived(tenant);
       return reply(replayed ? 200 : 201, receiptToApi(receipt));
     },
   });

@@ -1,5 +1,6 @@
 // /api/questions: questions of jobs to people, and the answers.
 import { z } from 'zod';
+import type { CommitSignals } from '../../jobs/commit-signals.ts';
 import { unlessNever } from '../../jobs/model/waiting.ts';
 import { answerQuestion, requireQuestion } from '../../jobs/questions/answer.ts';
 import { type Question, questionStatuses } from '../../jobs/questions/question.ts';
@@ -7,14 +8,12 @@ import { questionAction } from '../../jobs/questions/question-request.ts';
 import { listQuestions } from '../../jobs/questions/read-questions.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isUuid, nameField } from '../../kernel/fields.ts';
-import type { Tenant } from '../../tenants/tenant.ts';
 import { paged, pageQuery, pageSchema } from '../request/paging.ts';
 import { RouteGroup } from '../route.ts';
 import { toApi } from '../to-api.ts';
 
 export interface QuestionDependencies {
-  /** The job that asked may be claimed. */
-  wake(tenant: Tenant): void;
+  signals: CommitSignals;
 }
 
 const time = z.iso.datetime({ offset: true });
@@ -71,8 +70,7 @@ const listQuery = z.strictObject({
 
 export const questionParams = z.strictObject({ id: z.string().max(100) });
 
-export function questionRoutes(deps: QuestionDependencies): RouteGroup {
-  const { wake } = deps;
+export function questionRoutes({ signals }: QuestionDependencies): RouteGroup {
   const group = new RouteGroup('Questions');
   group.route({
     method: 'get',
@@ -125,7 +123,7 @@ export function questionRoutes(deps: QuestionDependencies): RouteGroup {
     handle: async ({ tenant, db, params, body, actor }) => {
       const request = { questionId: questionId(params), ...body, actor };
       const question = await answerQuestion(db, tenant.schema, request);
-      wake(tenant);
+      signals.jobsWritten(tenant);
       return questionToApi(question);
     },
   });

@@ -39,7 +39,7 @@ export interface ScheduleDependencies {
   queueLimit: QueueLimit;
   /** A schedule has changed and its next time may be near. */
   onChange?(tenant: Tenant): void;
-  signals?: Pick<CommitSignals, 'jobsWritten'>;
+  signals: CommitSignals;
 }
 
 const time = z.iso.datetime({ offset: true });

@@ -5,7 +5,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { toJobError } from '../../durable/job-error.ts';
 import type { StopReason } from '../../durable/stop-reason.ts';
-import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
+import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import { replacedBy } from '../../jobs/finish/stop-decisions.ts';
 import type { Job } from '../../jobs/model/job.ts';
@@ -99,6 +99,10 @@ export class Attempt implements HandlerRun {
 
   get jobTypes() {
     return this.#context.handlers;
+  }
+
+  get signals() {
+    return this.#context.signals;
   }
 
   get signal(): AbortSignal {
@@ -214,16 +218,6 @@ export class Attempt implements HandlerRun {
     const { registry, queueLimit } = this.#context;
     // The limit may have changed since the attempt started.
     return queueLimit.admit(registry.bySlug(this.tenant.slug) ?? this.tenant, children);
-  }
-
-  onEnqueued(enqueued: readonly Enqueued[]): void {
-    const { signals } = this.#context;
-    signals.eventsWritten(this.tenant);
-    signals.workAvailable(this.tenant, { enqueued });
-  }
-
-  onDependencies(): void {
-    this.#context.signals.dependenciesWritten(this.tenant);
   }
 
   async #run(): Promise<HandlerEnd> {

@@ -6,6 +6,7 @@ import { jobLogRoutes } from '../../../server/http/resources/jobs/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
 import { StepGroupCommit } from '../../../server/jobs/attempt/step-group-commit.ts';
 import { claimJobs } from '../../../server/jobs/claim/claim.ts';
+import { CommitSignals } from '../../../server/jobs/commit-signals.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import { loadConfig } from '../../../server/kernel/config.ts';
@@ -16,17 +17,19 @@ import { addJob } from '../../support/jobs.ts';
 
 const control = useControl(({ db }) => {
   const queueLimit = new QueueLimit(db);
+  const signals = new CommitSignals();
   const logger = createLogger('silent');
   const waiters = new ClaimWaiters(3_600_000, logger);
   return [
     eventRoutes(),
     jobLogRoutes(),
-    scheduleRoutes({ db, jobTypes, queueLimit }),
+    scheduleRoutes({ db, jobTypes, queueLimit, signals }),
     ...schedulerRoutes({
       config: loadConfig({}),
       logger,
       waiters,
       queueLimit,
+      signals,
       stepCommits: new StepGroupCommit(db),
       jobTypes,
     }),

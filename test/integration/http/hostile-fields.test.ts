@@ -10,6 +10,7 @@ import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
 import { statsRoutes } from '../../../server/http/resources/stats.ts';
 import { webhookRoutes } from '../../../server/http/resources/webhooks.ts';
 import { RouteGroup } from '../../../server/http/route.ts';
+import { CommitSignals } from '../../../server/jobs/commit-signals.ts';
 import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { timeField } from '../../../server/kernel/fields.ts';
@@ -20,21 +21,25 @@ import { addJob } from '../../support/jobs.ts';
 import { useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
-const app = useApp(context, ({ db, config, registry }, queueLimit = new QueueLimit(db)) => ({
-  routes: [
-    ...controlRoutes({
-      config,
-      jobTypes: new HandlerRegistry(demoHandlers),
-      enqueuer: { enqueue: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor) },
-      queueLimit,
-    }),
-    eventRoutes(),
-    jobLogRoutes(),
-    scheduleRoutes({ db, queueLimit, jobTypes: new HandlerRegistry(demoHandlers) }),
-    statsRoutes(),
-    webhookRoutes({ db, registry, wake: () => {} }),
-  ],
-}));
+const app = useApp(
+  context,
+  ({ db, config, registry }, queueLimit = new QueueLimit(db), signals = new CommitSignals()) => ({
+    routes: [
+      ...controlRoutes({
+        config,
+        jobTypes: new HandlerRegistry(demoHandlers),
+        enqueuer: { enqueue: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor) },
+        queueLimit,
+        signals,
+      }),
+      eventRoutes(),
+      jobLogRoutes(),
+      scheduleRoutes({ db, queueLimit, signals, jobTypes: new HandlerRegistry(demoHandlers) }),
+      statsRoutes(),
+      webhookRoutes({ db, registry, wake: () => {} }),
+    ],
+  }),
+);
 let key: string;
 beforeAll(async () => {
   key = await app.keyFor(context.tenant.id);

@@ -2,6 +2,7 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { schedulerRoutes } from '../../../server/daemon/create-api.ts';
 import { StepGroupCommit } from '../../../server/jobs/attempt/step-group-commit.ts';
+import { CommitSignals } from '../../../server/jobs/commit-signals.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
@@ -155,6 +156,7 @@ test('over HTTP the answer is 429 with Retry-After, and a freed place is taken a
     routes: schedulerRoutes({
       ...deps,
       waiters,
+      signals: new CommitSignals(),
       queueLimit: new QueueLimit(deps.db),
       stepCommits: new StepGroupCommit(deps.db),
       jobTypes: new HandlerRegistry([]),

@@ -3,6 +3,7 @@ import type { Database, Queryable } from '../../../server/database/database.ts';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
 import { jobLogRoutes } from '../../../server/http/resources/jobs/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
+import { CommitSignals } from '../../../server/jobs/commit-signals.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { createSchedule } from '../../../server/schedules/change-schedule.ts';
 import { fireDueSchedules } from '../../../server/schedules/fire-schedules.ts';
@@ -16,7 +17,10 @@ const context = useTenant();
 const firing = () => ({ db: context.db, jobTypes, queueLimit: new QueueLimit(context.db) });
 const jobTypes = new HandlerRegistry(demoHandlers);
 const app = useApp(context, ({ db }) => ({
-  routes: [scheduleRoutes({ db, jobTypes, queueLimit: new QueueLimit(db) }), jobLogRoutes()],
+  routes: [
+    scheduleRoutes({ db, jobTypes, queueLimit: new QueueLimit(db), signals: new CommitSignals() }),
+    jobLogRoutes(),
+  ],
 }));
 let number = 0;
 

@@ -4,6 +4,7 @@ import { beforeAll } from 'vitest';
 import { z } from 'zod';
 import { controlRoutes } from '../../../server/daemon/create-api.ts';
 import type { RouteGroup } from '../../../server/http/route.ts';
+import { CommitSignals } from '../../../server/jobs/commit-signals.ts';
 import { type Enqueuer, enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
@@ -42,9 +43,8 @@ export function useControl(more: (context: TenantContext) => RouteGroup[] = () =
   const context = useTenant();
   const app = useApp(context, ({ db, config }) => {
     const enqueuer: Enqueuer = { enqueue: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor) };
-    return {
-      routes: [...controlRoutes({ config, jobTypes, enqueuer, queueLimit: new QueueLimit(db) }), ...more(context)],
-    };
+    const deps = { config, jobTypes, enqueuer, queueLimit: new QueueLimit(db), signals: new CommitSignals() };
+    return { routes: [...controlRoutes(deps), ...more(context)] };
   });
   const control = {} as Control;
   beforeAll(async () => {

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, beforeEach, expect } from 'vitest';
 import { schedulerRoutes } from '../../../server/daemon/create-api.ts';
 import { statsRoutes } from '../../../server/http/resources/stats.ts';
 import { StepGroupCommit } from '../../../server/jobs/attempt/step-group-commit.ts';
+import { CommitSignals } from '../../../server/jobs/commit-signals.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
@@ -47,6 +48,7 @@ export function useScheduler(tenant: TenantContext = useTenantPerTest()): Schedu
         ...schedulerRoutes({
           ...deps,
           waiters: context.waiters,
+          signals: new CommitSignals(),
           queueLimit,
           stepCommits: new StepGroupCommit(deps.db),
           jobTypes: new HandlerRegistry([]),

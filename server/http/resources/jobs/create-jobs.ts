@@ -5,6 +5,7 @@ import { z } from 'zod';
 import { type LiveDaemon, readLiveDaemons } from '../../../daemon-registry/live-daemons.ts';
 import type { Database } from '../../../database/database.ts';
 import { pendingPhases, readPhases } from '../../../jobs/attempt/phases.ts';
+import type { CommitSignals } from '../../../jobs/commit-signals.ts';
 import {
   type Enqueued,
   type Enqueuer,
@@ -58,8 +59,8 @@ const batchAnswer = z.strictObject({
 export interface JobRouteDependencies {
   jobTypes: JobTypes;
   enqueuer: Enqueuer;
-  /** Signals new jobs that were not enqueued through `enqueuer`. */
-  wake?(tenant: Tenant, enqueued?: Enqueued[]): void;
+  /** For jobs that were not enqueued through `enqueuer`, which signals its own. */
+  signals: CommitSignals;
   queueLimit: QueueLimit;
 }
 
@@ -175,7 +176,7 @@ async function createBatch(
       ? context.withTurn(() => enqueueAllOrNone(context.db, context.tenant.schema, traced, context.actor))
       : deps.enqueuer.enqueue(context.tenant, traced, context.actor);
   });
-  if (atomic) deps.wake?.(context.tenant, enqueued);
+  if (atomic) deps.signals.jobsWritten(context.tenant, enqueued);
   const queue = [...enqueued];
   const count = { created: 0, replayed: 0, failed: 0 };
   const results: JsonText[] = [];

@@ -7,6 +7,7 @@ import type { ActionRequest, ActionResult } from '../../../jobs/actions/job-acti
 import { cancelJob, pauseJob, skipJob } from '../../../jobs/actions/pause-and-cancel.ts';
 import { resolveJob, resumeJob } from '../../../jobs/actions/resume.ts';
 import { readPhases } from '../../../jobs/attempt/phases.ts';
+import type { CommitSignals } from '../../../jobs/commit-signals.ts';
 import { checkDocument } from '../../../jobs/enqueue/enqueue-limits.ts';
 import type { JobTypes } from '../../../jobs/enqueue/job-types.ts';
 import { problem } from '../../../kernel/errors.ts';
@@ -18,8 +19,7 @@ import { jobParams, jobSchema, jobToApi, targetJobParams } from './job-schema.ts
 
 interface JobActionDependencies {
   jobTypes: JobTypes;
-  /** The next job of a lane may be claimable now. */
-  wake?(tenant: Tenant): void;
+  signals: CommitSignals;
 }
 
 export const auditFields = {
@@ -88,7 +88,7 @@ export function jobActionRoutes(deps: JobActionDependencies): RouteGroup {
 
 function addAction(
   group: RouteGroup,
-  { jobTypes, wake }: JobActionDependencies,
+  { jobTypes, signals }: JobActionDependencies,
   action: Action,
   path: `/${string}`,
   params: typeof jobParams | typeof targetJobParams,
@@ -121,7 +121,7 @@ function addAction(
         body,
       };
       const { job, done } = await action.act(db, tenant.schema, request);
-      wake?.(tenant);
+      signals.jobsWritten(tenant);
       return reply(done ? 200 : 202, jobToApi(job, await readPhases(db, tenant.schema, job, jobTypes)));
     },
   });

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
 import { startCanary } from '../../../jobs/actions/start-canary.ts';
+import type { CommitSignals } from '../../../jobs/commit-signals.ts';
 import { type Lane, type LaneJob, maxCounted, readHeads, readLane } from '../../../jobs/lanes/read-lanes.ts';
 import {
   changeLabels,
@@ -25,8 +26,7 @@ import { auditFields } from './job-actions.ts';
 import { jobHoldSchema, laneJobSchema, targetParams } from './job-schema.ts';
 
 interface TargetDependencies {
-  /** The next job of a lane may be claimable now. */
-  wake?(tenant: Tenant): void;
+  signals: CommitSignals;
 }
 
 const maxLabels = 50;
@@ -155,7 +155,7 @@ function addLabels(group: RouteGroup): void {
   });
 }
 
-function addPauses(group: RouteGroup, { wake }: TargetDependencies): void {
+function addPauses(group: RouteGroup, { signals }: TargetDependencies): void {
   const answers = { 200: targetLaneSchema };
   group.route({
     method: 'post',
@@ -185,13 +185,13 @@ function addPauses(group: RouteGroup, { wake }: TargetDependencies): void {
     handle: async ({ tenant, db, params, body, actor }) => {
       if (!isTargetId(params.target_id)) throw problem('NOT_FOUND', 'There is no such target.');
       const target = await resumeTarget(db, tenant.schema, { ...body, targetId: params.target_id, actor });
-      wake?.(tenant);
+      signals.jobsWritten(tenant);
       return targetLaneToApi(target, await readLane(db, tenant.schema, target.id));
     },
   });
 }
 
-function addCanary(group: RouteGroup, { wake }: TargetDependencies): void {
+function addCanary(group: RouteGroup, { signals }: TargetDependencies): void {
   group.route({
     method: 'post',
     path: '/api/targets/{target_id}/canary',
@@ -218,7 +218,7 @@ function addCanary(group: RouteGroup, { wake }: TargetDependencies): void {
         reason,
         jobId,
       });
-      wake?.(tenant);
+      signals.jobsWritten(tenant);
       return targetLaneToApi(target, await readLane(db, tenant.schema, target.id));
     },
   });

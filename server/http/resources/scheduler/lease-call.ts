@@ -102,7 +102,7 @@ export function rulesOf({ config }: SchedulerDependencies, tenant: Tenant) {
 }
 
 /** The next job of the lane may be claimable, or capacity is free again. */
-export function attemptEnded({ waiters, wake }: SchedulerDependencies, tenant: Tenant): void {
+export function attemptEnded({ waiters, signals }: SchedulerDependencies, tenant: Tenant): void {
   waiters.wake(tenant.schema);
-  wake?.(tenant);
+  signals.jobsWritten(tenant);
 }

@@ -7,7 +7,6 @@ import { type DurableRun, enqueueChild, waitForChildrenIn } from '../../../durab
 import type { ChildOptions } from '../../../durable/durable-context.ts';
 import { loadSteps } from '../../../jobs/attempt/load-steps.ts';
 import { countStoredBytes, type StoredStep } from '../../../jobs/attempt/steps.ts';
-import type { Enqueued } from '../../../jobs/enqueue/enqueue.ts';
 import { checkDocument, noteLimitBytes } from '../../../jobs/enqueue/enqueue-limits.ts';
 import type { ChildEnd } from '../../../jobs/flows/fenced-children.ts';
 import type { JobErrorCode } from '../../../jobs/model/job-errors.ts';
@@ -73,7 +72,7 @@ async function refuseTooLarge(db: Queryable, schema: Schema, jobId: string): Pro
   );
 }
 
-function addSteps(group: RouteGroup, { config, stepCommits, wake }: SchedulerDependencies): void {
+function addSteps(group: RouteGroup, { config, stepCommits, signals }: SchedulerDependencies): void {
   leaseCall(group, {
     name: 'steps',
     summary: 'Store how durable steps ended',
@@ -91,7 +90,7 @@ function addSteps(group: RouteGroup, { config, stepCommits, wake }: SchedulerDep
       const { cancelIntent } = await write(() =>
         stepCommits.save(schema, { held: holder, changes: steps, actor }, bytes),
       );
-      wake?.(tenant);
+      signals.jobsWritten(tenant);
       return { stored: steps.length, cancel_intent: cancelIntent };
     },
   });
@@ -174,7 +173,7 @@ function endToApi({ id, type, status, error }: Omit<ChildEnd, 'result'>) {
 }
 
 async function runOf(
-  { config, jobTypes, queueLimit, wake, onDependencies }: SchedulerDependencies,
+  { config, jobTypes, queueLimit, signals }: SchedulerDependencies,
   { db, tenant, schema, holder }: LeaseCall<unknown>,
 ): Promise<DurableRun> {
   return {
@@ -185,8 +184,7 @@ async function runOf(
     config,
     jobTypes,
     admit: (children) => queueLimit.admit(tenant, children),
-    onEnqueued: (enqueued: readonly Enqueued[]) => wake?.(tenant, [...enqueued]),
-    onDependencies: () => onDependencies?.(tenant),
+    signals,
   };
 }
 

@@ -2,7 +2,8 @@
 import { z } from 'zod';
 import { cancelJob } from '../../../jobs/actions/pause-and-cancel.ts';
 import type { StepGroupCommit } from '../../../jobs/attempt/step-group-commit.ts';
-import type { Enqueued, NewJob } from '../../../jobs/enqueue/enqueue.ts';
+import type { CommitSignals } from '../../../jobs/commit-signals.ts';
+import type { NewJob } from '../../../jobs/enqueue/enqueue.ts';
 import type { QueueLimit } from '../../../jobs/enqueue/enqueue-limits.ts';
 import { requestHash } from '../../../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../../../jobs/enqueue/job-types.ts';
@@ -46,12 +47,9 @@ export interface SchedulerDependencies {
   logger: Logger;
   queueLimit: QueueLimit;
   stepCommits: StepGroupCommit;
-  /** There may be work for the tenant's workers, in this daemon and in others. */
-  wake?(tenant: Tenant, enqueued?: Enqueued[]): void;
+  signals: CommitSignals;
   /** Checks the payloads of children and applies the defaults of their types. */
   jobTypes: JobTypes;
-  /** A job of the tenant waits for others from now on. */
-  onDependencies?(tenant: Tenant): void;
 }
 
 const base = '/api/scheduler/jobs';
@@ -66,7 +64,7 @@ export function schedulerJobRoutes(deps: SchedulerDependencies): RouteGroup {
   return group;
 }
 
-function addSubmit(group: RouteGroup, { waiters, wake, queueLimit }: SchedulerDependencies): void {
+function addSubmit(group: RouteGroup, { waiters, signals, queueLimit }: SchedulerDependencies): void {
   group.route({
     method: 'post',
     path: `${base}/submit`,
@@ -88,7 +86,7 @@ function addSubmit(group: RouteGroup, { waiters, wake, queueLimit }: SchedulerDe
       );
       if (created || unique !== undefined) {
         waiters.wake(tenant.schema, job.queue);
-        wake?.(tenant);
+        signals.jobsWritten(tenant);
       }
       const headers = unique === undefined ? {} : { 'Unique-Job': unique };
       return reply(created ? 201 : 200, { job: toJobIntent(job) }, headers);
@@ -148,7 +146,7 @@ function addClaim(group: RouteGroup, { config, waiters }: SchedulerDependencies)
   });
 }
 
-function addChanges(group: RouteGroup, { config, waiters, wake }: SchedulerDependencies): void {
+function addChanges(group: RouteGroup, { config, waiters, signals }: SchedulerDependencies): void {
   group.route({
     method: 'post',
     path: `${base}/{job_id}/status`,
@@ -191,7 +189,7 @@ function addChanges(group: RouteGroup, { config, waiters, wake }: SchedulerDepen
       await cancelJob(db, tenant.schema, { jobId, actor, reason: body.reason ?? undefined });
       // The next job of its lane may be claimable now.
       waiters.wake(tenant.schema);
-      wake?.(tenant);
+      signals.jobsWritten(tenant);
       return { job: toJobIntent(await getSchedulerJob(db, tenant.schema, jobId)) };
     },
   });

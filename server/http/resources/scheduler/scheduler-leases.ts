@@ -121,7 +121,7 @@ function addHeartbeat(group: RouteGroup, { config }: SchedulerDependencies): voi
   });
 }
 
-function addRelease(group: RouteGroup, { config, waiters, wake, logger }: SchedulerDependencies): void {
+function addRelease(group: RouteGroup, { config, waiters, signals, logger }: SchedulerDependencies): void {
   group.route({
     method: 'post',
     path: `${base}/{lease_id}/release`,
@@ -157,7 +157,7 @@ function addRelease(group: RouteGroup, { config, waiters, wake, logger }: Schedu
       if (body.status === 'FAILED' || body.status === 'TIMEOUT') logFailure(logger, tenant.slug, job, body.worker_id);
       // The next job of the lane may be claimable, or capacity is free again.
       waiters.wake(tenant.schema);
-      wake?.(tenant);
+      signals.jobsWritten(tenant);
       return { lease: toLeaseView(lease), ...answer };
     },
   });

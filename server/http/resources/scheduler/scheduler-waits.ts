@@ -60,7 +60,7 @@ function addAsk(group: RouteGroup, deps: SchedulerDependencies): void {
         rules: rulesOf(deps, tenant),
       });
       if (answer.suspended !== undefined) attemptEnded(deps, tenant);
-      else deps.wake?.(tenant);
+      else deps.signals.jobsWritten(tenant);
       return questionToApi(answer);
     },
   });
@@ -121,7 +121,7 @@ function addEvent(group: RouteGroup, deps: SchedulerDependencies): void {
         const left_ms = found.leftMs === foreverMs ? null : found.leftMs;
         return { status, until: found.until ?? null, left_ms, event: null };
       }
-      deps.wake?.(tenant);
+      deps.signals.jobsWritten(tenant);
       const over = { status: 'over', until: null, left_ms: null } as const;
       if (found.kind === 'timedOut') return { ...over, event: null };
       const { receivedAt, ...received } = found.event;

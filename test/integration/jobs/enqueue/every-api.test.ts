@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { beforeAll, expect, test } from 'vitest';
 import { schedulerRoutes } from '../../../../server/daemon/create-api.ts';
 import { StepGroupCommit } from '../../../../server/jobs/attempt/step-group-commit.ts';
+import { CommitSignals } from '../../../../server/jobs/commit-signals.ts';
 import { enqueueInCallersTransaction } from '../../../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../../../server/jobs/enqueue/enqueue-limits.ts';
 import { publishJobTypes } from '../../../../server/jobs/enqueue/job-types.ts';
@@ -22,6 +23,7 @@ const control = useControl(({ db }) =>
   schedulerRoutes({
     config: loadConfig({}),
     waiters,
+    signals: new CommitSignals(),
     logger: createLogger('silent'),
     queueLimit: new QueueLimit(db),
     stepCommits: new StepGroupCommit(db),
