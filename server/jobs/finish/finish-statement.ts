@@ -2,30 +2,17 @@
 // fence, and promotes the next job of each lane. If the caller has room, that job starts in the same statement;
 // promoting it first and claiming it later would write it twice.
 
-import { encodeUuids } from '../../database/connections/value-formats.ts';
-import type { Schema } from '../../database/identifiers.ts';
 import { jsonBytes } from '../../database/reads/bounded-reads.ts';
-import { type BoundStatement, statementVariants, tenant } from '../../database/sql.ts';
+import { statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import { writeJson } from '../../kernel/json/json-text.ts';
-import { type Claimed, type NamedClaim, pickWithinBytes, startEvent, takeJob, toClaimed } from '../claim/claim.ts';
-import { type ClaimedRow, claimedColumns, noClaimedColumns, returningClaimed } from '../claim/claimed-job.ts';
+import { pickWithinBytes, startEvent, takeJob } from '../claim/claim.ts';
+import { claimedColumns, noClaimedColumns, returningClaimed } from '../claim/claimed-job.ts';
 import { endLeases, insertLease, type LeaseValues } from '../claim/lease.ts';
 import { becomesHead, firstByPriority } from '../lanes/lane.ts';
-import { isTerminal } from '../model/states.ts';
+import { never } from '../model/waiting.ts';
+import { nextTime } from '../questions/question.ts';
 import { transition } from '../transition.ts';
-import {
-  assignments,
-  completeWithoutResult,
-  entryOf,
-  entrySql,
-  type FinishedAttempt,
-  givenDueTimes,
-  isDelayed,
-  isEmpty,
-  type OutcomeKind,
-  phaseUpdates,
-} from './outcome.ts';
+import { endsJob, type OutcomeKind } from './outcome.ts';
 import { kindOf, notSuperseded, type WrittenEnd } from './stop-decisions.ts';
 
 /** @internal Exported for its test. */
@@ -119,10 +106,6 @@ const selectStarted = `select ${claimedColumns(true)},
  */
 const neverAsked = 'j.asked is null';
 
-export function endsJob(kind: OutcomeKind): boolean {
-  return isTerminal(transition(kind).to);
-}
-
 /** Finds heads that leave their lane in `finished`, because a statement cannot read its own writes. */
 const nextInLane = `next as (
     select n.*
@@ -187,96 +170,124 @@ function promoted(ids: string): string {
   ),`;
 }
 
-export interface FinishOptions {
-  actor: string;
-  /**
-   * Leases that have no other attempt. They are released in the same transaction unless a RUNNING job refers to them.
-   */
-  endedLeases?: string[];
-  /** Claims the next jobs of the lanes that advance, in the same transaction. */
-  claimNext?: NamedClaim | undefined;
+// What each outcome writes, over a job `j`. The entry of a job is looked up in one object, because joining a list of
+// (job, lease) pairs makes a nested loop over the batch.
+const entrySql = '(:entries::jsonb -> j.id::text)';
+
+const completed = `finished_at = now(),
+           progress = 100`;
+const setError = `error = ${entrySql} -> 'error'`;
+const setResult = `result = ${entrySql} -> 'result'`;
+const heldWithError = `held_since = now(),
+           ${setError},
+           hold = ${entrySql} -> 'hold'`;
+
+/** The attempt is not counted, and the deadline of the job moves. */
+const waits = `run_at = g.due_at,
+           held_since = now(),
+           waiting = ${entrySql} -> 'waiting',
+           hold = null,
+           error = null,
+           attempt_floor = j.attempt_floor + 1`;
+
+/** The assignments of each outcome, besides those of its transition. */
+const assignments: Record<OutcomeKind, string> = {
+  complete: `${completed},
+           ${setResult},
+           error = null`,
+  completePartly: `${completed},
+           ${setResult},
+           ${setError}`,
+  retry: `hold = null,
+           run_at = g.due_at,
+           ${setError}`,
+  // Only completed jobs show 100. Otherwise the progress of a failed attempt stays as reported.
+  fail: `progress = case when j.progress >= 100 then 99 else j.progress end,
+           finished_at = now(),
+           ${heldWithError}`,
+  stopPaused: heldWithError,
+  stopCanceled: `finished_at = now(),
+           hold = null,
+           ${setError}`,
+  suspend: waits,
+  suspendAside: waits,
+  requeue: `hold = null,
+           attempt = j.attempt - 1`,
+  recover: `hold = null,
+           ${setError}`,
+  recoverLater: `hold = null,
+           run_at = g.due_at,
+           ${setError}`,
+};
+
+const completeWithoutResult = `${completed},
+           result = null,
+           error = null`;
+
+const interruptPhases = updatePhases(`status = 'pending'`, `('running')`);
+/** The new state of phases that have not ended. */
+const phaseUpdates: Partial<Record<OutcomeKind, string>> = {
+  retry: interruptPhases,
+  recover: interruptPhases,
+  recoverLater: interruptPhases,
+  stopPaused: interruptPhases,
+  requeue: interruptPhases,
+  // A wait stays open, because the handler may reach it again after a resume.
+  fail: updatePhases(
+    `status = 'failed', error = :entries::jsonb -> f.id::text -> 'error', finished_at = now()`,
+    `('running')
+       and p.kind = 'phase'`,
+  ),
+  stopCanceled: updatePhases(`status = 'cancelled', finished_at = now()`, `('pending', 'running')`),
+};
+
+function updatePhases(set: string, from: string): string {
+  return `phases as (
+    update ${tenant}.phases p
+       set ${set}
+      from finished f
+     where p.job_id = f.id
+       and p.status in ${from}
+  ),`;
 }
 
-interface FinishSummary {
-  accepted: number;
-  /** Null if all outcomes were accepted, so that a thousand ids are not returned. */
-  ids: string[] | null;
-  promoted: boolean;
-  canary?: boolean;
+// The time at which a job is due again: after a backoff, or when its wait ends.
+
+/** The job has a time at which it is due again. */
+function isDelayed(kind: OutcomeKind): boolean {
+  return givenDueTimes[kind] !== undefined;
 }
 
-export interface StatementResult {
-  /** The ids of the jobs whose outcome was accepted. */
-  accepted: Set<string>;
-  claimed: Claimed | undefined;
-  /** A lane has a new head that did not start. */
-  promoted: boolean;
-  /** One of the jobs was the canary of its target. */
-  canary: boolean;
+// Times are computed in a SELECT: a cluster refuses arithmetic on now() and a column in an UPDATE.
+function dueTimes(dueAt: string): string {
+  return `given as (
+    select key::uuid as id, ${dueAt} as due_at
+      from jsonb_each(:entries::jsonb)
+  ),`;
 }
 
-interface FinishGroup extends BoundStatement {
-  read(rows: FinishRow[]): StatementResult;
-}
-
-/** One row has the summary; the others are jobs that start. */
-export type FinishRow = ClaimedRow & { summary: FinishSummary | null };
-
-/** The statement for attempts that ended alike. */
-export function bindFinish(
-  schema: Schema,
-  end: WrittenEnd,
-  items: FinishedAttempt[],
-  withAsked: boolean,
-  options: FinishOptions,
-): FinishGroup {
-  const leaseId = items[0]?.leaseId;
-  const oneLease = items.every((item) => item.leaseId === leaseId);
-  const isBare = end === 'complete' && items.every((item) => isEmpty(item.outcome));
-  const entries: Record<string, object> = {};
-  let hasEventData = false;
-  // With one lease and no results there is nothing to look up.
-  for (const item of isBare && oneLease ? [] : items) {
-    const entry = entryOf(item.outcome);
-    hasEventData ||= entry.eventData !== undefined;
-    entries[item.jobId] = { lease: item.leaseId, ...entry };
-  }
-  const next = options.claimNext;
-  const hasLanes = items.some((item) => item.targetId !== null);
-  const lanes = !hasLanes ? 'none' : next === undefined ? 'promote' : 'claim';
-  const statement = finishStatement({ end, oneLease, hasEntries: !isBare, hasEventData, withAsked, lanes });
-  const bound = statement.bind(schema, {
-    jobIds: statement.uses('jobIds') ? encodeUuids(items.map((item) => item.jobId)) : undefined,
-    entries: statement.uses('entries') ? writeJson(entries) : undefined,
-    leaseId: oneLease ? leaseId : undefined,
-    endedLeases: options.endedLeases ?? [],
-    actor: options.actor,
-    count: items.length,
-    ...(lanes === 'claim' &&
-      next !== undefined && {
-        nextLeaseId: next.leaseId,
-        nextOwner: next.owner,
-        nextLeaseSeconds: next.leaseSeconds,
-        nextTypes: next.types ?? null,
-        nextLimit: next.limit,
-      }),
-  });
-  return { ...bound, read: (rows) => toStatementResult(items, rows, next) };
-}
-
-function toStatementResult(
-  items: FinishedAttempt[],
-  rows: FinishRow[],
-  request: NamedClaim | undefined,
-): StatementResult {
-  const summary = rows.find((row) => row.summary !== null)?.summary;
-  const accepted = summary?.ids ?? (summary?.accepted === items.length ? items.map((item) => item.jobId) : []);
-  const started = rows.filter((row) => row.summary === null);
-  const claimed = request && toClaimed(started, 'start', request.leaseId, request.owner);
-  return {
-    accepted: new Set(accepted),
-    claimed,
-    promoted: summary?.promoted ?? false,
-    canary: summary?.canary ?? false,
-  };
-}
+const afterDelay = dueTimes(`now() + (value ->> 'delayMs')::float8 * interval '1 millisecond'`);
+// The waited event may have arrived before the job was locked. Reminders come before the end of a wait.
+const atWakeTime = dueTimes(`case
+           when value -> 'awaited' is null then coalesce(value -> 'waiting' ->> 'until', '${never}')::timestamptz
+           when exists (
+             select 1
+               from ${tenant}.phases p
+              where p.job_id = key::uuid
+                and value -> 'awaited' -> 'steps' ? p.name
+                and p.status in ('completed', 'failed')
+           ) then now()
+           else least(
+             coalesce(value -> 'awaited' ->> 'until', '${never}')::timestamptz,
+             (select min(${nextTime('q')})
+                from ${tenant}.questions q
+               where q.job_id = key::uuid
+                 and q.status = 'open'))
+           end`);
+/** The CTE `given` of each outcome with such a time. */
+const givenDueTimes: Partial<Record<OutcomeKind, string>> = {
+  retry: afterDelay,
+  recoverLater: afterDelay,
+  suspend: atWakeTime,
+  suspendAside: atWakeTime,
+};

@@ -1,20 +1,32 @@
 // Ends attempts with outcomes of their holder or of the sweeper, fenced by job, lease and status. Many outcomes of a
 // tenant are written in one transaction. An outcome that is not accepted lost its lease to another holder.
 
+import { encodeUuids } from '../../database/connections/value-formats.ts';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { statement, tenant } from '../../database/sql.ts';
+import { type BoundStatement, statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
-import type { Claimed } from '../claim/claim.ts';
+import { writeJson } from '../../kernel/json/json-text.ts';
+import { type Claimed, type NamedClaim, toClaimed } from '../claim/claim.ts';
+import type { ClaimedRow } from '../claim/claimed-job.ts';
 import { concludeCanaries } from '../lanes/conclude-canaries.ts';
 import { demotePaused, distinctTargets, lockTargets, promote } from '../lanes/lane.ts';
 import type { StopRequest } from '../model/job.ts';
 import { askAboutBudgets } from '../questions/budget-question.ts';
 import { closeQuestions } from '../questions/close-questions.ts';
-import { transition } from '../transition.ts';
-import { bindFinish, endsJob, type FinishOptions, type FinishRow, type StatementResult } from './finish-statement.ts';
-import { type FinishedAttempt, isAwaiting, isOverBudget, type Outcome } from './outcome.ts';
-import { endOf, isSupersedable, requestedOutcome, type WrittenEnd } from './stop-decisions.ts';
+import { finishStatement } from './finish-statement.ts';
+import { endsJob, entryOf, type FinishedAttempt, isAwaiting, isEmpty, isOverBudget, isRequeued } from './outcome.ts';
+import { endOf, groupByEnd, isSupersedable, requestedOutcome, type WrittenEnd } from './stop-decisions.ts';
+
+export interface FinishOptions {
+  actor: string;
+  /**
+   * Leases that have no other attempt. They are released in the same transaction unless a RUNNING job refers to them.
+   */
+  endedLeases?: string[];
+  /** Claims the next jobs of the lanes that advance, in the same transaction. */
+  claimNext?: NamedClaim | undefined;
+}
 
 export interface FinishResult {
   /** Job ids whose outcome was accepted. The lease no longer owned the others. */
@@ -33,7 +45,11 @@ export async function finishAttempts(
 ): Promise<FinishResult> {
   const hasLanes = items.some((item) => item.targetId !== null);
   // Without lanes and with one kind of end, one statement is enough.
-  if (!hasLanes && groupByEnd(items).size <= 1 && !items.some((item) => needsTransaction(item.outcome))) {
+  if (
+    !hasLanes &&
+    groupByEnd(items).size <= 1 &&
+    !items.some(({ outcome }) => isAwaiting(outcome) || isOverBudget(outcome))
+  ) {
     const written = await retryConflicts(() => write(db, schema, items, options));
     const left = refused(items, written);
     if (left.length === 0) return toFinishResult(items, written);
@@ -73,31 +89,18 @@ async function finishRemaining(
 ): Promise<FinishResult> {
   const left = refused(items, first);
   const all = left.length === 0 ? first : merge([first, await finishRefused(tx, schema, left, options)]);
-  if (all.canary) await endCanaries(tx, schema, items, options, all);
+  if (all.canary) {
+    const targets = distinctTargets(items);
+    await lockTargets(tx, schema, targets);
+    const released = await concludeCanaries(tx, schema, targets, options.actor);
+    const promoted = await promote(tx, schema, released);
+    all.promoted ||= promoted.length > 0;
+  }
   const stopped = items.flatMap(({ jobId, outcome }) =>
     isOverBudget(outcome) && all.accepted.has(jobId) ? [{ jobId, error: outcome.error }] : [],
   );
   if (stopped.length > 0) await askAboutBudgets(tx, schema, stopped, options.actor);
   return toFinishResult(items, all);
-}
-
-function needsTransaction(outcome: Outcome): boolean {
-  return isAwaiting(outcome) || isOverBudget(outcome);
-}
-
-/** Concludes the canaries that have ended: their lanes are released or stay paused. */
-async function endCanaries(
-  tx: Queryable,
-  schema: Schema,
-  items: FinishedAttempt[],
-  { actor }: FinishOptions,
-  written: StatementResult,
-): Promise<void> {
-  const targets = distinctTargets(items);
-  await lockTargets(tx, schema, targets);
-  const released = await concludeCanaries(tx, schema, targets, actor);
-  const promoted = await promote(tx, schema, released);
-  written.promoted ||= promoted.length > 0;
 }
 
 /** Returns a copy, because a transaction that is retried starts from the same first result. */
@@ -166,10 +169,7 @@ function refused(items: FinishedAttempt[], { accepted }: StatementResult): Finis
   });
 }
 
-interface RefusedRow extends StopRequest {
-  id: string;
-  lease_id: string;
-}
+type RefusedRow = StopRequest & { id: string; lease_id: string };
 
 const refusedStatement = statement(`
   select id, lease_id, cancel_intent as "cancelIntent", cancel_detail as "cancelDetail"
@@ -200,26 +200,91 @@ async function finishRefused(
   });
   const written = await write(tx, schema, left, { actor, endedLeases }, true);
   const ended = left.filter(({ jobId, outcome }) => endsJob(outcome.kind) && written.accepted.has(jobId));
-  await closeQuestions(
-    tx,
-    schema,
-    ended.map(({ jobId }) => jobId),
-    actor,
-  );
+  const endedIds = ended.map(({ jobId }) => jobId);
+  await closeQuestions(tx, schema, endedIds, actor);
   return written;
 }
 
-function isRequeued(item: FinishedAttempt): boolean {
-  return transition(item.outcome.kind).to === 'QUEUED';
+interface FinishSummary {
+  accepted: number;
+  /** Null if all outcomes were accepted, so that a thousand ids are not returned. */
+  ids: string[] | null;
+  promoted: boolean;
+  canary?: boolean;
 }
 
-function groupByEnd(items: FinishedAttempt[]): Map<WrittenEnd, FinishedAttempt[]> {
-  const groups = new Map<WrittenEnd, FinishedAttempt[]>();
-  for (const item of items) {
-    const end = endOf(item.outcome);
-    const group = groups.get(end);
-    if (group) group.push(item);
-    else groups.set(end, [item]);
+interface StatementResult {
+  /** The ids of the jobs whose outcome was accepted. */
+  accepted: Set<string>;
+  claimed: Claimed | undefined;
+  /** A lane has a new head that did not start. */
+  promoted: boolean;
+  /** One of the jobs was the canary of its target. */
+  canary: boolean;
+}
+
+interface FinishGroup extends BoundStatement {
+  read(rows: FinishRow[]): StatementResult;
+}
+
+/** One row has the summary; the others are jobs that start. */
+type FinishRow = ClaimedRow & { summary: FinishSummary | null };
+
+/** The statement for attempts that ended alike. */
+function bindFinish(
+  schema: Schema,
+  end: WrittenEnd,
+  items: FinishedAttempt[],
+  withAsked: boolean,
+  options: FinishOptions,
+): FinishGroup {
+  const leaseId = items[0]?.leaseId;
+  const oneLease = items.every((item) => item.leaseId === leaseId);
+  const isBare = end === 'complete' && items.every((item) => isEmpty(item.outcome));
+  const entries: Record<string, object> = {};
+  let hasEventData = false;
+  // With one lease and no results there is nothing to look up.
+  for (const item of isBare && oneLease ? [] : items) {
+    const entry = entryOf(item.outcome);
+    hasEventData ||= entry.eventData !== undefined;
+    entries[item.jobId] = { lease: item.leaseId, ...entry };
   }
-  return groups;
+  const next = options.claimNext;
+  const hasLanes = items.some((item) => item.targetId !== null);
+  const lanes = !hasLanes ? 'none' : next === undefined ? 'promote' : 'claim';
+  const statement = finishStatement({ end, oneLease, hasEntries: !isBare, hasEventData, withAsked, lanes });
+  const bound = statement.bind(schema, {
+    jobIds: statement.uses('jobIds') ? encodeUuids(items.map((item) => item.jobId)) : undefined,
+    entries: statement.uses('entries') ? writeJson(entries) : undefined,
+    leaseId: oneLease ? leaseId : undefined,
+    endedLeases: options.endedLeases ?? [],
+    actor: options.actor,
+    count: items.length,
+    ...(lanes === 'claim' &&
+      next !== undefined && {
+        nextLeaseId: next.leaseId,
+        nextOwner: next.owner,
+        nextLeaseSeconds: next.leaseSeconds,
+        nextTypes: next.types ?? null,
+        nextLimit: next.limit,
+      }),
+  });
+  return { ...bound, read: (rows) => toStatementResult(items, rows, next) };
+}
+
+function toStatementResult(
+  items: FinishedAttempt[],
+  rows: FinishRow[],
+  request: NamedClaim | undefined,
+): StatementResult {
+  const summary = rows.find((row) => row.summary !== null)?.summary;
+  const accepted = summary?.ids ?? (summary?.accepted === items.length ? items.map((item) => item.jobId) : []);
+  const started = rows.filter((row) => row.summary === null);
+  const claimed = request && toClaimed(started, 'start', request.leaseId, request.owner);
+  return {
+    accepted: new Set(accepted),
+    claimed,
+    promoted: summary?.promoted ?? false,
+    canary: summary?.canary ?? false,
+  };
 }

@@ -4,7 +4,7 @@
 import { type CancelDetail, type Job, type StopIntent, stoppedByUser } from '../model/job.ts';
 import { type BudgetRules, findSpent } from '../model/job-budget.ts';
 import { budgetError } from '../model/job-errors.ts';
-import type { Outcome, OutcomeKind } from './outcome.ts';
+import type { FinishedAttempt, Outcome, OutcomeKind } from './outcome.ts';
 
 /**
  * How an attempt ended, if nobody had asked it to stop:
@@ -65,6 +65,17 @@ export const replacedBy: Readonly<Record<StopKind, readonly StopKind[]>> = {
 
 export function endOf(outcome: Outcome): WrittenEnd {
   return outcome.kind === 'stopPaused' && outcome.by?.kind === 'drain' ? 'drained' : outcome.kind;
+}
+
+export function groupByEnd(items: FinishedAttempt[]): Map<WrittenEnd, FinishedAttempt[]> {
+  const groups = new Map<WrittenEnd, FinishedAttempt[]>();
+  for (const item of items) {
+    const end = endOf(item.outcome);
+    const group = groups.get(end);
+    if (group) group.push(item);
+    else groups.set(end, [item]);
+  }
+  return groups;
 }
 
 /** The transition of an end. */
