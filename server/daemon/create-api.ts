@@ -34,7 +34,7 @@ import type { RouteGroup } from '../http/route.ts';
 import type { Enqueuer } from '../jobs/enqueue/enqueue.ts';
 import { Pace } from '../kernel/clock.ts';
 import type { Config } from '../kernel/config.ts';
-import type { PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
+import type { PerTenantTasks } from '../maintenance/per-tenant-task.ts';
 import type { ClaimWaiters } from '../scheduler/claim-waiters.ts';
 import type { ScheduleTicker } from '../schedules/schedule-ticker.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';

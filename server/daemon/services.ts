@@ -8,9 +8,10 @@ import { EventStreams } from '../events/stream/streams.ts';
 import type { Access } from '../http/request/host-access.ts';
 import { HttpServer } from '../http/server.ts';
 import { EnqueueGroupCommit } from '../jobs/enqueue/group-commit.ts';
+import type { DependencyResolver } from '../jobs/flows/dependency-resolver.ts';
 import { notifyReceived } from '../jobs/received/receive-event.ts';
 import type { Service } from '../kernel/service.ts';
-import type { DependencyResolver, PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
+import type { PerTenantTasks } from '../maintenance/per-tenant-task.ts';
 import { createPeriodicTasks } from '../maintenance/periodic-tasks.ts';
 import type { TenantPoller } from '../maintenance/tenant-poller.ts';
 import { ClaimWaiters } from '../scheduler/claim-waiters.ts';
@@ -50,19 +51,7 @@ export function createServices(context: DaemonContext): Services {
     logger,
     signals,
   });
-  const { poller, tasks, dependencies, ...periodic } = createPeriodicTasks({
-    config,
-    db,
-    registry,
-    logger,
-    metrics,
-    workers,
-    schedules,
-    signals,
-    notifications,
-    retentionHooks: context.retentionHooks,
-    listeners: context.listeners,
-  });
+  const { poller, tasks, dependencies, ...periodic } = createPeriodicTasks({ ...context, workers, schedules });
   const registration = new DaemonRegistration({
     db,
     logger,

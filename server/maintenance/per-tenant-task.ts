@@ -197,3 +197,9 @@ export class PerTenantTask implements Service {
 function hasSchema(tenant: Tenant): boolean {
   return tenant.status === 'ACTIVE' || tenant.status === 'SUSPENDED';
 }
+
+/** By name. */
+export type PerTenantTasks = Record<
+  'statistics' | 'webhooks' | 'seals' | 'operations' | 'received' | 'retention' | 'listeners' | 'dependencies',
+  PerTenantTask
+>;

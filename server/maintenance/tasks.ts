@@ -10,7 +10,7 @@
 //   sweep       SWEEP_INTERVAL_SECONDS  expired leases, timeouts, deadlines, pauses sweeps
 //   retention   1 minute                the age of the oldest row of each kind      wakes retention
 //
-// Per-tenant tasks (create-per-tenant-tasks.ts) run only for tenants that were woken, by a polled task or by a commit.
+// Per-tenant tasks (periodic-tasks.ts) run only for tenants that were woken, by a polled task or by a commit.
 // Timers that are not about tenants (registry, keys, registration, heartbeat, expired sessions) belong to their own
 // services.
 
@@ -23,7 +23,7 @@ import { ownedStatuses, statusIn, timedStatuses, unstartedStatuses } from '../jo
 import { isFinishedSql } from '../jobs/retention/delete-stale.ts';
 import type { Config } from '../kernel/config.ts';
 import { allQueues, currentCountsKey } from '../stats/read-counts.ts';
-import type { PerTenantTasks } from './create-per-tenant-tasks.ts';
+import type { PerTenantTasks } from './per-tenant-task.ts';
 import {
   hasReadAll,
   lastEventXid,

@@ -10,6 +10,7 @@ import { enqueue, type NewJob } from '../jobs/enqueue/enqueue.ts';
 import { checkDocument, noteLimitBytes } from '../jobs/enqueue/enqueue-limits.ts';
 import type { UniqueOutcome } from '../jobs/enqueue/new-job.ts';
 import { type JobRow, toJob } from '../jobs/model/job.ts';
+import { statusIn, timedStatuses } from '../jobs/model/states.ts';
 import type { JobFilter } from '../jobs/read/filter.ts';
 import { pageOfIds } from '../jobs/read/page-of-ids.ts';
 import { idsWithinBytes, nextOf, summaryColumns } from '../jobs/read/read-jobs.ts';
@@ -48,7 +49,7 @@ const allColumns = columnList(jobs, columnsOf(jobs), 'j');
 
 function select(schema: Schema, columns = allColumns): string {
   return `select ${columns}, l.kind as "leaseKind", l.owner as "leaseHolder", l.expires_at as "leaseExpiresAt",
-                 j.status in ('PENDING', 'WAITING') or (j.status = 'LEASE_PENDING' and j.run_at > now()) as "waitsForRetry"
+                 ${statusIn(timedStatuses, 'j.status')} or (j.status = 'LEASE_PENDING' and j.run_at > now()) as "waitsForRetry"
             from ${schema}.jobs j left join ${schema}.leases l on l.id = j.lease_id`;
 }
 

@@ -15,7 +15,7 @@ import { toNewJob, uniqueRequest } from '../jobs/enqueue/job-request.ts';
 import { queueDueJobs } from '../jobs/finish/due-jobs.ts';
 import { linkJobs } from '../jobs/flows/after-request.ts';
 import type { JobError, Phase, Priority } from '../jobs/model/job-values.ts';
-import { heldStatuses, terminalStatuses } from '../jobs/model/states.ts';
+import { heldStatuses, statusIn, terminalStatuses, timedStatuses } from '../jobs/model/states.ts';
 import { never, unlessNever, type Waiting } from '../jobs/model/waiting.ts';
 import { answerQuestion } from '../jobs/questions/answer.ts';
 import { listQuestions } from '../jobs/questions/read-questions.ts';
@@ -265,7 +265,7 @@ async function moveTime(db: Database, schema: Schema, ms: number): Promise<void>
       tx,
       `update ${schema}.jobs
           set run_at = run_at - ${earlier}
-        where status in ('PENDING', 'WAITING')
+        where ${statusIn(timedStatuses)}
           and run_at < timestamptz '${never}'`,
       { ms },
     );

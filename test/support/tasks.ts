@@ -6,19 +6,13 @@ import { EventListeners } from '../../server/events/log/event-listeners.ts';
 import { CommitSignals } from '../../server/jobs/commit-signals.ts';
 import { type Config, loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
-import {
-  createPerTenantTasks,
-  DependencyResolver,
-  type PerTenantTasks,
-} from '../../server/maintenance/create-per-tenant-tasks.ts';
-import type { PerTenantTask } from '../../server/maintenance/per-tenant-task.ts';
+import type { PerTenantTask, PerTenantTasks } from '../../server/maintenance/per-tenant-task.ts';
+import { createPerTenantTasks } from '../../server/maintenance/periodic-tasks.ts';
 import { Sweeper } from '../../server/maintenance/sweeper.ts';
 import { createPolledTasks } from '../../server/maintenance/tasks.ts';
 import type { PolledTask } from '../../server/maintenance/tenant-poller.ts';
 import { Metrics } from '../../server/stats/metrics.ts';
-import { Statistics } from '../../server/stats/statistics.ts';
 import type { Tenant } from '../../server/tenants/tenant.ts';
-import { WebhookDispatcher } from '../../server/webhooks/dispatcher.ts';
 
 export interface TaskOptions {
   config?: Config;
@@ -34,32 +28,15 @@ export function createTasks(
 ): { polled: PolledTask[]; tasks: PerTenantTasks } {
   const logger = createLogger('silent');
   const registry = { list: () => tenants, bySlug: (slug: string) => tenants.find((tenant) => tenant.slug === slug) };
-  const onSetAside = () => {};
-  const underLoad = () => false;
-  const tasks: PerTenantTasks = createPerTenantTasks({
-    config,
+  const { tasks } = createPerTenantTasks({
+    config: { ...config, workerId: 'w1', webhookAllowPrivate: true },
     db,
-    registry,
+    registry: registry as never,
     logger,
-    underLoad,
-    onSetAside,
+    metrics,
     signals: new CommitSignals(),
-    onRetention: () => {},
     listeners: new EventListeners(db, logger),
-    dependencies: new DependencyResolver({ db, actor: 'test', signals: new CommitSignals(), onSetAside }),
-    statistics: new Statistics({ db, registry, metrics, onSetAside }),
-    dispatcher: new WebhookDispatcher({
-      db,
-      logger,
-      workerId: 'w1',
-      allowPrivate: true,
-      concurrency: 20,
-      timeoutMs: 60_000,
-      maxAttempts: 3,
-      onSetAside,
-      onSlotFree: (slug) => tasks.webhooks.runNow(slug),
-      observe: () => {},
-    }),
+    workers: { underLoad: false },
   });
   const sweeper = new Sweeper({
     db,

@@ -162,7 +162,8 @@ export async function enqueueInCallersTransaction(
     const future = await findFutureJobs(tx, tenant.schema, jobs);
     const placed = jobs.map((job, position) => {
       const isLater = future.has(position) || job.targetId !== undefined;
-      return place(job, isLater ? 'PENDING' : 'QUEUED', job.targetId === undefined, null, '0');
+      const { to: status } = isLater ? transitions.schedule : transitions.enqueue;
+      return place(job, status, job.targetId === undefined, null, '0');
     });
     return insertPlaced(tx, tenant.schema, jobs, placed, actor, 'outside');
   });

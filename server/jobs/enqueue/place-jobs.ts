@@ -8,9 +8,14 @@ import { toWaiting } from '../flows/dependencies.ts';
 import { firstByPriority, openLanes } from '../lanes/lane.ts';
 import { defaultOf, requestColumns } from '../model/columns.ts';
 import { priorityRank } from '../model/job.ts';
-import type { Status } from '../model/states.ts';
+import { type Status, transitions } from '../model/states.ts';
 import type { PlacedJob } from './insert-jobs.ts';
 import type { NewJob } from './new-job.ts';
+
+/** The initial statuses: due, for later, and waiting for others. */
+const due = transitions.enqueue.to;
+const later = transitions.schedule.to;
+const waits = transitions.enqueueWaiting.to;
 
 /** The job has no lane and waits for no other job. */
 export function isFree({ targetId, after, waiting }: NewJob): boolean {
@@ -18,7 +23,7 @@ export function isFree({ targetId, after, waiting }: NewJob): boolean {
 }
 
 export function withoutLane(job: NewJob): PlacedJob {
-  return place(job, 'QUEUED', true, null, '0');
+  return place(job, due, true, null, '0');
 }
 
 /** Known defaults go into the row, because a null in it would not get the table's default. */
@@ -38,9 +43,9 @@ const blankRow = {
 };
 
 export function place(job: NewJob, status: Status, head: boolean, rank: number | null, seq: string): PlacedJob {
-  if (status !== 'WAITING' && (job.waiting !== undefined || job.after !== undefined)) {
+  if (status !== waits && (job.waiting !== undefined || job.after !== undefined)) {
     const waiting = toWaiting(job);
-    if (waiting !== undefined) return place({ ...job, waiting, runAt: undefined }, 'WAITING', head, null, seq);
+    if (waiting !== undefined) return place({ ...job, waiting, runAt: undefined }, waits, head, null, seq);
   }
   const row: Record<string, unknown> = { ...blankRow };
   for (const key in job) {
@@ -102,13 +107,13 @@ export async function placeInLanes(
   }
   return jobs.map((job, position) => {
     const isLater = future.has(position) || toWaiting(job) !== undefined;
-    const status = isLater ? 'PENDING' : 'QUEUED';
+    const status = isLater ? later : due;
     const lane = job.targetId === undefined ? undefined : lanes.get(job.targetId);
     if (lane === undefined) return place(job, status, true, null, '0');
     lane.seq += 1n;
     const seq = String(lane.seq);
     // A job joins its lane when it is due.
-    if (status === 'PENDING') return place(job, status, false, null, seq);
+    if (status === later) return place(job, status, false, null, seq);
     if (lane.free) {
       lane.free = false;
       return place(job, status, true, null, seq);

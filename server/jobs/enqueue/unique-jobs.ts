@@ -9,7 +9,7 @@ import { newId } from '../../kernel/ids.ts';
 import { writeJson } from '../../kernel/json/json-text.ts';
 import { limitKeysSql, limitsForSql } from '../limits/limit-keys.ts';
 import type { Job } from '../model/job.ts';
-import { statusIn, terminalStatuses } from '../model/states.ts';
+import { replaceableStatuses, statusIn, terminalStatuses } from '../model/states.ts';
 import { never } from '../model/waiting.ts';
 import { findJob, readJobsByRequestIds } from '../read/read-jobs.ts';
 import type { Enqueued, NewJob, Unique, UniqueOutcome } from './new-job.ts';
@@ -165,7 +165,7 @@ const replaceStatement = statement(`
       from given g
      where j.id = :jobId
        and j.attempt = 0
-       and j.status in ('PENDING', 'QUEUED', 'PAUSED', 'WAITING')
+       and ${statusIn(replaceableStatuses, 'j.status')}
     returning j.id, j.target_id, j.status, j.attempt, j.lease_id, j.run_at
   ),
   recorded as (

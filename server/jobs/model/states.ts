@@ -25,6 +25,8 @@ export const claimedStatuses = ['CLAIMED', 'PREPARING', 'LEASE_PENDING'] as cons
 export const ownedStatuses: readonly Status[] = [...claimedStatuses, 'RUNNING'];
 /** These become due at `run_at`: the time, the backoff or the wait is over. */
 export const timedStatuses = ['PENDING', 'WAITING'] as const satisfies readonly Status[];
+/** A later request for its unique key may change the job, if no attempt has begun. */
+export const replaceableStatuses: readonly Status[] = [...unstartedStatuses, 'WAITING', 'PAUSED'];
 /** Stopped until a person resumes, resolves or cancels the job. */
 export const heldStatuses = ['PAUSED', 'ERROR'] as const satisfies readonly Status[];
 export const succeededStatuses: readonly Status[] = ['SUCCESS', 'PARTIAL'];
