@@ -8,7 +8,7 @@ import { EventStreams } from '../events/stream/streams.ts';
 import type { Access } from '../http/request/host-access.ts';
 import { HttpServer } from '../http/server.ts';
 import { EnqueueGroupCommit } from '../jobs/enqueue/group-commit.ts';
-import type { DependencyResolver } from '../jobs/flows/dependency-resolver.ts';
+import type { DependencyFollower } from '../jobs/flows/follow-dependencies.ts';
 import { notifyReceived } from '../jobs/received/receive-event.ts';
 import type { Service } from '../kernel/service.ts';
 import type { PerTenantTasks } from '../maintenance/per-tenant-task.ts';
@@ -110,7 +110,7 @@ interface Subscribers {
   streams: EventStreams;
   tasks: PerTenantTasks;
   poller: TenantPoller;
-  dependencies: DependencyResolver;
+  dependencies: DependencyFollower;
 }
 
 /** Subscribes streams, statistics, webhooks, workers and other daemons to the signals after a commit. */

@@ -1,12 +1,12 @@
 // Builds the periodic tasks of a daemon: the parts that do the work, with their metrics, and the services that run
-// them. tasks.ts has the schedule of the polled tasks.
+// them. polled-tasks.ts has the schedule.
 
 import type { Database } from '../database/database.ts';
 import type { EventListeners } from '../events/log/event-listeners.ts';
 import { sealEvents } from '../events/seals/seal.ts';
 import { runOperationsOnce } from '../jobs/actions/run-bulk-operations.ts';
 import type { CommitSignals } from '../jobs/commit-signals.ts';
-import { DependencyResolver } from '../jobs/flows/dependency-resolver.ts';
+import { DependencyFollower } from '../jobs/flows/follow-dependencies.ts';
 import { deliverEvents } from '../jobs/received/deliver-events.ts';
 import type { RetentionHooks } from '../jobs/retention/delete-stale.ts';
 import type { Config } from '../kernel/config.ts';
@@ -18,9 +18,9 @@ import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { WebhookDispatcher } from '../webhooks/dispatcher.ts';
 import { PerTenantTask, type PerTenantTaskOptions, type PerTenantTasks } from './per-tenant-task.ts';
+import { createPolledTasks, type PolledTaskParts } from './polled-tasks.ts';
 import { createSessionRetention, type RetentionReport, runRetentionOnce } from './retention.ts';
 import { Sweeper } from './sweeper.ts';
-import { createPolledTasks, type PolledTaskParts } from './tasks.ts';
 import { TenantPoller } from './tenant-poller.ts';
 
 const minuteMs = 60_000;
@@ -49,7 +49,7 @@ export interface PeriodicTasks {
   services: Service[];
   poller: TenantPoller;
   tasks: PerTenantTasks;
-  dependencies: DependencyResolver;
+  dependencies: DependencyFollower;
   /** Sets the number of other live daemons, which share the polls and scans of idle tenants. */
   setPeers(count: number): void;
 }
@@ -84,14 +84,14 @@ export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTask
 /** The tasks that run only for tenants that a polled task or a commit has woken. */
 export function createPerTenantTasks(options: TaskContext): {
   tasks: PerTenantTasks;
-  dependencies: DependencyResolver;
+  dependencies: DependencyFollower;
 } {
   const { config, db, registry, logger, metrics, signals, workers } = options;
   const underLoad = () => workers.underLoad;
   const onSetAside = reportSetAside(metrics, logger);
   const statistics = new Statistics({ db, registry, metrics, onSetAside });
   const dispatcher = createDispatcher(options, (slug) => tasks.webhooks.runNow(slug));
-  const dependencies = new DependencyResolver({ db, actor: `dependencies:${config.workerId}`, signals, onSetAside });
+  const dependencies = new DependencyFollower({ db, actor: `dependencies:${config.workerId}`, signals, onSetAside });
   const task = (parts: Omit<PerTenantTaskOptions, 'registry' | 'logger'>) =>
     new PerTenantTask({ registry, logger, ...parts });
   const tasks: PerTenantTasks = {

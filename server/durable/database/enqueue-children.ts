@@ -1,8 +1,9 @@
 // The children of a job: enqueued and collected in its tenant's schema, fenced by the lease of the parent.
 import { readLiveDaemons } from '../../daemon-registry/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
-import { runQuery } from '../../database/sql.ts';
+import { statement, tenant as tenantSchema } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
+import { fence } from '../../jobs/claim/lease.ts';
 import type { CommitSignals } from '../../jobs/commit-signals.ts';
 import { enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
 import { payloadLimitBytes } from '../../jobs/enqueue/enqueue-limits.ts';
@@ -122,6 +123,12 @@ const maxKeyLength = 300;
 
 class LeaseLost extends Error {}
 
+const heldStatement = statement(`
+  select j.id
+    from ${tenantSchema}.jobs j
+   where ${fence}
+     for share`);
+
 /** Returns undefined if the parent's lease is lost, and nothing was enqueued. */
 export async function enqueueChild(run: DurableRun, request: ChildRequest): Promise<EnqueuedChild | undefined> {
   const { db, tenant, job, leaseId } = run;
@@ -132,11 +139,7 @@ export async function enqueueChild(run: DurableRun, request: ChildRequest): Prom
       db.transaction(async (tx) => {
         const [enqueued] = await enqueueIn(tx, tenant.schema, [child], request.actor);
         // Last, because finishing the parent locks its lane before its row.
-        const held = await runQuery(
-          tx,
-          `select id from ${tenant.schema}.jobs where id = :jobId and lease_id = :leaseId and status = 'RUNNING' for share`,
-          { jobId: job.id, leaseId },
-        );
+        const held = await heldStatement.query(tx, tenant.schema, { jobId: job.id, leaseId });
         if (held.length === 0 || enqueued === undefined) throw new LeaseLost();
         return enqueued;
       }),

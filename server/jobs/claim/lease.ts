@@ -5,7 +5,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { type BoundStatement, statement, tenant } from '../../database/sql.ts';
 import type { CancelDetail, StopIntent } from '../model/job.ts';
 import type { StopRequest } from '../model/job-values.ts';
-import { ownedStatuses } from '../model/states.ts';
+import { ownedStatuses, statusIn } from '../model/states.ts';
 
 export interface HeldJob {
   jobId: string;
@@ -25,7 +25,7 @@ export const fenceOfEach = `j.id = any(:jobIds::uuid[])
        and j.status = 'RUNNING'`;
 
 /** Predicate over `j`: the job has a holder, or a remote claim that may become one. */
-const owned = `j.status in (${ownedStatuses.map((status) => `'${status}'`).join(', ')})`;
+const owned = statusIn(ownedStatuses, 'j.status');
 
 /** SQL expressions for the values of a new lease. */
 export interface LeaseValues {

@@ -5,8 +5,13 @@ import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { type FollowResult, followSelection, runFollowerStep } from '../../events/log/follower.ts';
+import type { ReportSetAside } from '../../events/log/set-aside.ts';
 import { durableSnapshot } from '../../events/log/transaction-ids.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import type { CommitSignals } from '../commit-signals.ts';
+import { queueDueJobs } from '../finish/due-jobs.ts';
 import { type Status, transitions } from '../model/states.ts';
+import { cancelChildren } from './cancel-children.ts';
 import { isUnfinished, noStep } from './dependencies.ts';
 import { resolveDependencies } from './resolve-dependencies.ts';
 
@@ -42,7 +47,7 @@ function hasCanceling(schema: string): string {
 /**
  * SQL: true if the follower has work. `hasReadAll` is a predicate over followers `f`: one has read the log to its end.
  */
-export function waitsForResolver(schema: string, hasReadAll: string): string {
+export function hasDependencyWork(schema: string, hasReadAll: string): string {
   return `(${hasCanceling(schema)}
     or (${hasWaiting(schema)}
       and not exists (
@@ -196,4 +201,55 @@ const markChildrenStatement = statement(`
 /** Marks the children of canceled parents. cancel-children.ts cancels them in batches, after this transaction. */
 async function cancelChildrenOf(tx: Queryable, schema: Schema, jobIds: readonly string[]): Promise<void> {
   if (jobIds.length > 0) await markChildrenStatement.query(tx, schema, { jobIds });
+}
+
+// The run for one tenant: follows the log, cancels children, and queues the jobs that are ready.
+
+interface DependencyFollowerOptions {
+  db: Database;
+  actor: string;
+  signals: Pick<CommitSignals, 'jobsWritten'>;
+  onSetAside: ReportSetAside;
+}
+
+const dueAtOnce = 500;
+
+/** Tracks which tenants have jobs that wait for others, so that commits of other tenants cost nothing here. */
+export class DependencyFollower {
+  readonly #options: DependencyFollowerOptions;
+  /** By slug. */
+  readonly #active = new Set<string>();
+
+  constructor(options: DependencyFollowerOptions) {
+    this.#options = options;
+  }
+
+  /** True if jobs of the tenant wait for others, as far as this daemon knows. The poll finds the rest. */
+  isActive(slug: string): boolean {
+    return this.#active.has(slug);
+  }
+
+  async runForTenant(tenant: Tenant): Promise<'more' | 'some' | 'idle'> {
+    const { db, actor, onSetAside } = this.#options;
+    const followed = await followDependencies(db.forTenant(tenant.schema), tenant.schema);
+    if (followed === undefined) {
+      this.#active.delete(tenant.slug);
+      return 'idle';
+    }
+    this.#active.add(tenant.slug);
+    onSetAside(tenant, followed.setAside);
+    const more = await cancelChildren(db.forTenant(tenant.schema), tenant.schema, actor);
+    if (followed.handled > 0 || more) await this.#queueDue(tenant);
+    if (!followed.complete || more) return 'more';
+    return followed.busy ? 'some' : 'idle';
+  }
+
+  async #queueDue(tenant: Tenant): Promise<void> {
+    const { db, actor, signals } = this.#options;
+    for (;;) {
+      const queued = await queueDueJobs(db.forTenant(tenant.schema), tenant.schema, actor, dueAtOnce);
+      if (queued > 0) signals.jobsWritten(tenant);
+      if (queued < dueAtOnce) return;
+    }
+  }
 }

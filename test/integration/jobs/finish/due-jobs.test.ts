@@ -5,8 +5,8 @@ import { queueDueJobs } from '../../../../server/jobs/finish/due-jobs.ts';
 import { deliverEvents } from '../../../../server/jobs/received/deliver-events.ts';
 import { receiveEvent } from '../../../../server/jobs/received/receive-event.ts';
 import { loadConfig } from '../../../../server/kernel/config.ts';
+import { createPolledTasks } from '../../../../server/maintenance/polled-tasks.ts';
 import { probeTenants } from '../../../../server/maintenance/probes.ts';
-import { createPolledTasks } from '../../../../server/maintenance/tasks.ts';
 import { addJobs } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 

@@ -16,7 +16,7 @@
 
 import { isAtGate, isClaimable } from '../database/tables/tenant-jobs.ts';
 import { sealsFollower } from '../events/seals/seal-chain.ts';
-import { waitsForResolver } from '../jobs/flows/follow-dependencies.ts';
+import { hasDependencyWork } from '../jobs/flows/follow-dependencies.ts';
 import { canaryOverdueSql } from '../jobs/lanes/conclude-canaries.ts';
 import { defaultTimeout, isTimedOutSql } from '../jobs/model/job.ts';
 import { ownedStatuses, statusIn, timedStatuses, unstartedStatuses } from '../jobs/model/states.ts';
@@ -96,7 +96,7 @@ export function createPolledTasks(parts: PolledTaskParts): PolledTask[] {
         has_events: (s) => `${lastEventXid(s)} is not null`,
         up_to_date: (s) => `(select string_agg(f.name, ',') from ${s}.followers f where ${hasReadAll(s)})`,
         delivery_ms: (s) => oldest(s, 'webhook_deliveries', 'next_at', `state = 'pending'`),
-        dependencies_wait: (s) => waitsForResolver(s, hasReadAll(s)),
+        dependencies_wait: (s) => hasDependencyWork(s, hasReadAll(s)),
       },
       isIdle: (results, idleForMs) =>
         results.has_events === false ||
