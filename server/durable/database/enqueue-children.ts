@@ -1,9 +1,9 @@
 // The children of a job: enqueued and collected in its tenant's schema, fenced by the lease of the parent.
 import { readLiveDaemons } from '../../daemon-registry/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
-import { statement, tenant as tenantSchema } from '../../database/sql.ts';
+import { statement } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
-import { fence } from '../../jobs/claim/lease.ts';
+import { lockHeld } from '../../jobs/claim/lease.ts';
 import type { CommitSignals } from '../../jobs/commit-signals.ts';
 import { enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
 import { payloadLimitBytes } from '../../jobs/enqueue/enqueue-limits.ts';
@@ -123,11 +123,7 @@ const maxKeyLength = 300;
 
 class LeaseLost extends Error {}
 
-const heldStatement = statement(`
-  select j.id
-    from ${tenantSchema}.jobs j
-   where ${fence}
-     for share`);
+const heldStatement = statement(`with ${lockHeld()} select id from held`);
 
 /** Returns undefined if the parent's lease is lost, and nothing was enqueued. */
 export async function enqueueChild(run: DurableRun, request: ChildRequest): Promise<EnqueuedChild | undefined> {

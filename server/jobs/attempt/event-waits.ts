@@ -5,7 +5,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { insertEvents, whileRunning } from '../../events/log/record.ts';
-import { fence, type HeldJob } from '../claim/lease.ts';
+import { fence, type HeldJob, lockHeld } from '../claim/lease.ts';
 import { foreverMs } from '../model/waiting.ts';
 import { receivedSql } from '../received/deliver-events.ts';
 import { matchKeyOf } from '../received/receive-event.ts';
@@ -35,12 +35,7 @@ export type EventWait =
 // On conflict an earlier run has made the call. Its end is kept, and the condition is replaced by that of the current
 // code.
 const openStatement = statement(`
-  with held as (
-    select j.id
-      from ${tenant}.jobs j
-     where ${fence}
-       for share
-  ),
+  with ${lockHeld()},
   opened as (
     insert into ${tenant}.phases as p
       (job_id, name, kind, position, parallel, status, attempt, started_at, waits_until, event_name, match, match_key)

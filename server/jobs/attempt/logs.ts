@@ -5,7 +5,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { jsonBytes, withinBytes } from '../../database/reads/bounded-reads.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { fence, type HeldJob } from '../claim/lease.ts';
+import { type HeldJob, lockHeld } from '../claim/lease.ts';
 
 export interface NewLogLine {
   level: 'info' | 'warn' | 'error';
@@ -28,12 +28,7 @@ export interface LogLine {
 export const maxLogLines = 1000;
 
 const appendStatement = statement(`
-  with held as (
-    select j.id, j.attempt, now() as at
-      from ${tenant}.jobs j
-     where ${fence}
-       for share
-  ),
+  with ${lockHeld('j.id, j.attempt, now() as at')},
   appended as (
     insert into ${tenant}.job_logs (job_id, at, attempt, level, message, data)
     select h.id, h.at - l.age * interval '1 millisecond', h.attempt, l.level, l.message, l.data

@@ -5,7 +5,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { jsonBytes } from '../../database/reads/bounded-reads.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { fence, type HeldJob } from '../claim/lease.ts';
+import { type HeldJob, lockHeld } from '../claim/lease.ts';
 import type { JobError, PhaseKind, PhaseStatus } from '../model/job-values.ts';
 
 export interface StoredStep {
@@ -63,12 +63,7 @@ export async function countStoredBytes(db: Queryable, schema: Schema, jobId: str
 
 // On conflict the same call was stored and its answer was lost. Its end stays as it was.
 const openSleepStatement = statement(`
-  with held as (
-    select j.id
-      from ${tenant}.jobs j
-     where ${fence}
-       for share
-  ),
+  with ${lockHeld()},
   p as (
     insert into ${tenant}.phases (job_id, name, kind, position, parallel, status, attempt, started_at, waits_until)
     select h.id, :name, 'sleep', :position, :parallel, 'running', 1, now(),

@@ -19,6 +19,16 @@ export const fence = `j.id = :jobId
        and j.lease_id = :leaseId
        and j.status = 'RUNNING'`;
 
+/** SQL of the CTE `held`: the job of the fence, whose attempt cannot end before the commit. */
+export function lockHeld(columns = 'j.id'): string {
+  return `held as (
+    select ${columns}
+      from ${tenant}.jobs j
+     where ${fence}
+       for share
+  )`;
+}
+
 /** The same for several jobs: each under the lease in its place of the other list. */
 export const fenceOfEach = `j.id = any(:jobIds::uuid[])
        and j.lease_id = (:leaseIds::uuid[])[array_position(:jobIds::uuid[], j.id)]

@@ -6,7 +6,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { jsonBytes } from '../../database/reads/bounded-reads.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import type { StepCall } from '../attempt/steps.ts';
-import { fence, type HeldJob } from '../claim/lease.ts';
+import { type HeldJob, lockHeld } from '../claim/lease.ts';
 import type { NewJob } from '../enqueue/enqueue.ts';
 import type { JobError } from '../model/job-values.ts';
 import { type Status, statusIn, terminalStatuses } from '../model/states.ts';
@@ -29,12 +29,7 @@ export function gate(children: NewJob[], step: string, { concurrency }: Children
 
 // On conflict an earlier call of the job has waited for the child.
 const openStatement = statement(`
-  with held as (
-    select j.id
-      from ${tenant}.jobs j
-     where ${fence}
-       for share
-  ),
+  with ${lockHeld()},
   edges as (
     insert into ${tenant}.dependencies (job_id, after_id, step, position, on_failure, concurrency, state)
     select h.id, c.id, :name, c.position, :onFailure, :concurrency::int,

@@ -6,7 +6,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { newId } from '../../kernel/ids.ts';
 import type { StepCall } from '../attempt/steps.ts';
-import { fence, type HeldJob } from '../claim/lease.ts';
+import { fence, type HeldJob, lockHeld } from '../claim/lease.ts';
 import type { JobError } from '../model/job-values.ts';
 import { expireQuestions } from './due-questions.ts';
 import { nextTime, recordQuestions } from './question.ts';
@@ -57,12 +57,7 @@ interface StateRow {
 
 // On conflict the call failed in an earlier run and asks again.
 const askStatement = statement(`
-  with held as (
-    select j.id, j.target_id, j.attempt, j.lease_id
-      from ${tenant}.jobs j
-     where ${fence}
-       for share
-  ),
+  with ${lockHeld('j.id, j.target_id, j.attempt, j.lease_id')},
   given as (
     select h.*, now() as at, now() + :timeoutSeconds::float8 * interval '1 second' as expires_at,
            array(

@@ -2,7 +2,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { fence, type HeldJob } from '../claim/lease.ts';
+import { type HeldJob, lockHeld } from '../claim/lease.ts';
 import { recordQuestions } from './question.ts';
 
 /** CTEs that close the open questions of the jobs in `source` and record it. Needs `:actor`. */
@@ -39,12 +39,7 @@ export async function closeQuestions(
 }
 
 const closeHeldStatement = statement(`
-  with held as (
-    select j.id
-      from ${tenant}.jobs j
-     where ${fence}
-       for share
-  ),
+  with ${lockHeld()},
   ${cancelQuestions('held')}
   select id from held`);
 
