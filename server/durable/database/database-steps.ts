@@ -1,5 +1,6 @@
 // Stores the durable calls of an attempt of this process in its tenant's schema. Every write is fenced, and a refused
 // one ends the attempt with `leaseLost`. Calls are retried while the database is unavailable.
+import { isConnectionError, isTransient } from '../../database/sql-errors.ts';
 import { type EventWait, openEventWait, type WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import type { StepChange } from '../../jobs/attempt/save-steps.ts';
 import type { StepGroupCommit } from '../../jobs/attempt/step-group-commit.ts';
@@ -12,10 +13,9 @@ import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import type { Config } from '../../kernel/config.ts';
 import { Fatal } from '../handler-errors.ts';
 import type { ChildrenAnswer, ChildrenRequest, LoadedCalls, StepStore } from '../step-store.ts';
-import { JobStopped, requestedStop, type StopReason } from '../stop-reason.ts';
+import { JobStopped, requestedStop, type Stopping, type StopReason, sleep, throwIfStopped } from '../stop-reason.ts';
 import { toStorable } from '../storable.ts';
 import { type DurableRun, waitForChildrenIn } from './enqueue-children.ts';
-import { retryWhileHeld } from './retry-while-held.ts';
 
 interface StepsRun extends DurableRun {
   stepCommits: StepGroupCommit;
@@ -113,5 +113,33 @@ export class DatabaseSteps implements StepStore {
 
   get #held() {
     return { jobId: this.#run.job.id, leaseId: this.#run.leaseId };
+  }
+}
+
+// Writes are retried while the database is briefly unavailable and the lease is trusted, so that finished work does not
+// fail because its result could not be stored at once.
+
+const retryMs = 250;
+// If the connection stays lost, the expiring lease ends the retries. A statement that this server cannot finish needs a
+// limit.
+const maxTransientErrors = 100;
+
+/**
+ * `work` must be safe to repeat, because it is unknown after a lost connection whether it took effect. Rejects when the
+ * attempt must stop, at the latest when its lease may have expired.
+ */
+export async function retryWhileHeld<T>(stopping: Stopping, work: () => Promise<T>): Promise<T> {
+  for (let transientErrors = 0; ; ) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!isConnectionError(error)) {
+        transientErrors += 1;
+        if (!isTransient(error) || transientErrors > maxTransientErrors) throw error;
+      }
+      throwIfStopped(stopping.signal);
+      await sleep(retryMs, stopping);
+      throwIfStopped(stopping.signal);
+    }
   }
 }

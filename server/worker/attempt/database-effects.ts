@@ -3,9 +3,8 @@
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { isConnectionError, isTransient } from '../../database/sql-errors.ts';
-import { DatabaseSteps } from '../../durable/database/database-steps.ts';
+import { DatabaseSteps, retryWhileHeld } from '../../durable/database/database-steps.ts';
 import { enqueueChild } from '../../durable/database/enqueue-children.ts';
-import { retryWhileHeld } from '../../durable/database/retry-while-held.ts';
 import type { ChildOptions, EnqueuedChild } from '../../durable/durable-context.ts';
 import { Fatal } from '../../durable/handler-errors.ts';
 import type { LogLevel } from '../../durable/step-store.ts';
