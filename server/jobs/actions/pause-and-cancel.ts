@@ -8,7 +8,7 @@ import { insertEvents, whileRunning } from '../../events/log/record.ts';
 import { problem } from '../../kernel/errors.ts';
 import { endOpenPhases } from '../attempt/phases.ts';
 import { fence } from '../claim/lease.ts';
-import { holdsLane, type Job, type StopIntent, stoppedByUser } from '../model/job.ts';
+import { holdsLane, type Job, type JobError, type StopIntent, stoppedByUser } from '../model/job.ts';
 import { jobError } from '../model/job-errors.ts';
 import { allows, heldStatuses, statusIn } from '../model/states.ts';
 import { applyTransition } from '../transition.ts';
@@ -78,21 +78,43 @@ export async function cancelIn(
   request: ActionRequest,
   skip?: 'skip',
 ): Promise<'changed' | undefined> {
+  const ids = await cancelIdle(tx, schema, [job], {
+    extraGuard: skip && statusIn(heldStatuses, 'j.status'),
+    actor: request.actor,
+    data: eventData(request, skip ? { skipped: true } : {}),
+  });
+  return ids.length > 0 ? 'changed' : undefined;
+}
+
+interface Cancellation {
+  /** Otherwise the jobs keep the error they have. */
+  error?: JobError | undefined;
+  extraGuard?: string | undefined;
+  actor: string;
+  data: object;
+}
+
+/** Cancels those of the jobs that do not run, with their open phases. Returns their ids. */
+export async function cancelIdle(
+  tx: Queryable,
+  schema: Schema,
+  jobs: readonly Pick<Job, 'id' | 'targetId'>[],
+  { error, ...request }: Cancellation,
+): Promise<string[]> {
+  if (jobs.length === 0) return [];
   const ids = await applyTransition(tx, schema, {
     name: 'cancel',
-    jobs: [job],
-    extraGuard: skip && statusIn(heldStatuses, 'j.status'),
+    jobs,
     set: `finished_at = now(),
               held_since = null,
               waiting = null,
               hold = null,
-              lease_owner = null`,
-    actor: request.actor,
-    data: eventData(request, skip ? { skipped: true } : {}),
+              lease_owner = null${error === undefined ? '' : ',\n              error = :error::jsonb'}`,
+    values: { error: error && JSON.stringify(error) },
+    ...request,
   });
-  if (ids.length === 0) return undefined;
-  await endOpenPhases(tx, schema, [job.id], 'cancelled');
-  return 'changed';
+  if (ids.length > 0) await endOpenPhases(tx, schema, ids, 'cancelled');
+  return ids;
 }
 
 const flagStatement = statementVariants<{ intent: StopIntent }>(

@@ -1,15 +1,13 @@
 // Cancels the unfinished children of canceled parents, in batches. The edges store which children these are, so another
 // daemon continues if this one dies.
-import type { Database, Queryable } from '../../database/database.ts';
+import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { Problem } from '../../kernel/errors.ts';
-import { cancelJob } from '../actions/pause-and-cancel.ts';
-import { endOpenPhases } from '../attempt/phases.ts';
+import { cancelIdle, cancelJob } from '../actions/pause-and-cancel.ts';
 import type { Job } from '../model/job.ts';
 import { allows } from '../model/states.ts';
-import { applyTransition } from '../transition.ts';
 
 const batch = 200;
 
@@ -36,30 +34,14 @@ export async function cancelChildren(db: Database, schema: Schema, actor: string
   const found = await findStatement.query<Child>(db, schema, { limit: batch });
   if (found.length === 0) return false;
   const idle = found.filter(({ status }) => allows('cancel', status));
-  const canceled = await retryConflicts(() => db.transaction((tx) => cancelIdle(tx, schema, idle, actor)));
+  const request = { actor, data: { reason: parentCanceled } };
+  const canceled = await retryConflicts(() => db.transaction((tx) => cancelIdle(tx, schema, idle, request)));
   for (const child of found) {
     // A running child is asked to stop; a child that was waiting may have started.
-    if (!canceled.has(child.id)) await cancelOne(db, schema, child, actor);
+    if (!canceled.includes(child.id)) await cancelOne(db, schema, child, actor);
   }
   await doneStatement.query(db, schema, { ids: found.map(({ id }) => id) });
   return found.length === batch;
-}
-
-async function cancelIdle(tx: Queryable, schema: Schema, jobs: readonly Child[], actor: string): Promise<Set<string>> {
-  if (jobs.length === 0) return new Set();
-  const ids = await applyTransition(tx, schema, {
-    name: 'cancel',
-    jobs,
-    set: `finished_at = now(),
-              held_since = null,
-              waiting = null,
-              hold = null,
-              lease_owner = null`,
-    actor,
-    data: { reason: parentCanceled },
-  });
-  await endOpenPhases(tx, schema, ids, 'cancelled');
-  return new Set(ids);
 }
 
 const parentCanceled = 'its parent was canceled';

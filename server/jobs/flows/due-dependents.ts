@@ -3,7 +3,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { endOpenPhases } from '../attempt/phases.ts';
+import { cancelIdle } from '../actions/pause-and-cancel.ts';
 import { distinctTargets, lockTargets, numberJobs } from '../lanes/lane.ts';
 import type { Job } from '../model/job.ts';
 import { jobError } from '../model/job-errors.ts';
@@ -91,20 +91,12 @@ async function cancelDependents(
   jobs: readonly Verdict[],
   actor: string,
 ): Promise<number> {
-  if (jobs.length === 0) return 0;
-  const ids = await applyTransition(tx, schema, {
-    name: 'cancel',
-    jobs,
+  const ids = await cancelIdle(tx, schema, jobs, {
     extraGuard: `j.status = 'WAITING' and ${isDue}`,
-    set: `finished_at = now(),
-              held_since = null,
-              waiting = null,
-              error = :error::jsonb`,
-    values: { error: JSON.stringify(jobError('DEPENDENCY_FAILED', 'A job that this one runs after did not succeed.')) },
+    error: jobError('DEPENDENCY_FAILED', 'A job that this one runs after did not succeed.'),
     actor,
     data: { reason: 'a job that it runs after did not succeed' },
   });
-  await endOpenPhases(tx, schema, ids, 'cancelled');
   return ids.length;
 }
 
