@@ -26,7 +26,7 @@ import { TenantPoller } from './tenant-poller.ts';
 const minuteMs = 60_000;
 
 /** What the per-tenant tasks use. */
-export interface TaskContext {
+interface TaskContext {
   config: Config;
   db: Database;
   registry: TenantRegistry;
@@ -81,7 +81,7 @@ export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTask
   };
 }
 
-/** The tasks that run only for tenants that a polled task or a commit has woken. */
+/** The tasks that run only for tenants that a polled task or a commit has woken. @internal Exported for tests. */
 export function createPerTenantTasks(options: TaskContext): {
   tasks: PerTenantTasks;
   dependencies: DependencyFollower;

@@ -15,7 +15,6 @@ import { transition } from '../transition.ts';
 import { endsJob, type OutcomeKind } from './outcome.ts';
 import { kindOf, notSuperseded, type WrittenEnd } from './stop-decisions.ts';
 
-/** @internal Exported for its test. */
 export interface FinishVariant {
   end: WrittenEnd;
   /** One lease owns all the jobs. Otherwise the entry of each job names its lease. */
@@ -37,7 +36,6 @@ const jobIds = 'array(select unnest(:jobIds::uuid[]))';
  * Parameters: jobIds, leaseId (or leases in the entries), entries, endedLeases, actor, count; with lanes 'claim' also
  * nextLeaseId, nextOwner, nextLeaseSeconds, nextTypes and nextLimit. Returns one row with a `summary`, and one for each
  * job that started. The targets must have been locked by an earlier statement.
- * @internal Exported for its test.
  */
 export const finishStatement = statementVariants<FinishVariant>(
   ({ end, oneLease, hasEntries, hasEventData, withAsked, lanes }) => {

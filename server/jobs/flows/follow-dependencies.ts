@@ -64,7 +64,7 @@ interface FollowerState {
   active?: boolean;
 }
 
-/** Runs one step. Returns undefined if the tenant has no unfinished edges. */
+/** Runs one step. Returns undefined if the tenant has no unfinished edges. @internal Exported for tests. */
 export async function followDependencies(db: Database, schema: Schema): Promise<FollowResult | undefined> {
   const [found] = await stateStatement.query<{ open: boolean; active: boolean }>(db, schema, {
     name: dependenciesFollower,
