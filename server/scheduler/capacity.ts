@@ -4,7 +4,7 @@
 
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { runQuery, statement, tenant } from '../database/sql.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { isClaimable } from '../database/tables/tenant-jobs.ts';
 import { claimedStatuses, statusIn } from '../jobs/model/states.ts';
 
@@ -41,6 +41,20 @@ const reservationSeconds = 15;
 /** How long a denied worker should wait before its next request. */
 export const retryAfterSeconds = 2;
 
+const lockStatement = statement(`
+  select queue
+    from ${tenant}.capacities
+   where :queues::text[] is null
+      or queue = any(:queues::text[])
+   order by queue
+     for update`);
+
+const endReservation = statement(`
+  update ${tenant}.capacities
+     set reserved_job_id = null,
+         reserved_until = null
+   where queue = any(:queues::text[])`);
+
 const reserveStatement = statement(`
   update ${tenant}.capacities
      set reserved_job_id = :jobId,
@@ -62,12 +76,7 @@ export class CapacityLedger {
   /** Locks the rows that apply to `queue`, or all of them. */
   static async lock(tx: Queryable, schema: Schema, queue?: string): Promise<CapacityLedger> {
     const queues = queue === undefined ? null : ['', queue];
-    const locked = await runQuery(
-      tx,
-      `select queue from ${schema}.capacities where :queues::text[] is null or queue = any(:queues::text[])
-        order by queue for update`,
-      { queues },
-    );
+    const locked = await lockStatement.query(tx, schema, { queues });
     return new CapacityLedger(tx, schema, locked.length === 0 ? [] : await readCapacities(tx, schema, queues));
   }
 
@@ -97,11 +106,7 @@ export class CapacityLedger {
     const mine = this.#rows.filter((row) => row.reservation?.jobId === demand.jobId);
     if (mine.length === 0) return;
     for (const row of mine) row.reservation = undefined;
-    await runQuery(
-      this.#tx,
-      `update ${this.#schema}.capacities set reserved_job_id = null, reserved_until = null where queue = any(:queues::text[])`,
-      { queues: mine.map((row) => row.queue) },
-    );
+    await endReservation.query(this.#tx, this.#schema, { queues: mine.map((row) => row.queue) });
   }
 
   /** Reserves units for a demand that did not fit, unless one of equal or higher priority has a reservation. */
@@ -150,17 +155,20 @@ interface CapacityRow {
   reserved_units: number | null;
 }
 
+const capacitiesStatement = statement(`
+  select c.queue, c.total_units, r.id as reserved_job_id, r.priority as reserved_priority, r.cost_units as reserved_units
+    from ${tenant}.capacities c
+    left join ${tenant}.jobs r
+      on r.id = c.reserved_job_id
+     and c.reserved_until > now()
+     and ${statusIn(['QUEUED', ...claimedStatuses], 'r.status')}
+   where :queues::text[] is null
+      or c.queue = any(:queues::text[])
+   order by c.queue`);
+
 /** Reads capacities with their used and reserved units; for all queues if `queues` is null. */
 export async function readCapacities(tx: Queryable, schema: Schema, queues: string[] | null): Promise<Capacity[]> {
-  const rows = await runQuery<CapacityRow>(
-    tx,
-    `select c.queue, c.total_units, r.id as reserved_job_id, r.priority as reserved_priority, r.cost_units as reserved_units
-       from ${schema}.capacities c
-       left join ${schema}.jobs r on r.id = c.reserved_job_id and c.reserved_until > now()
-        and ${statusIn(['QUEUED', ...claimedStatuses], 'r.status')}
-      where :queues::text[] is null or c.queue = any(:queues::text[]) order by c.queue`,
-    { queues },
-  );
+  const rows = await capacitiesStatement.query<CapacityRow>(tx, schema, { queues });
   const used = await readUsedUnits(tx, schema);
   const total = [...used.values()].reduce((sum, units) => sum + units, 0);
   return rows.map((row) => ({
@@ -174,15 +182,19 @@ export async function readCapacities(tx: Queryable, schema: Schema, queues: stri
   }));
 }
 
+const usedStatement = statement(`
+  select j.queue, sum(case when l.kind = 'remote' then l.cost_units else j.cost_units end)::text as units
+    from ${tenant}.leases l
+   cross join lateral unnest(l.job_ids) as held(job_id)
+    join ${tenant}.jobs j on j.id = held.job_id and j.lease_id = l.id
+   where l.state = 'ACTIVE'
+     and l.kind in ('local', 'remote')
+     and j.status = 'RUNNING'
+   group by j.queue`);
+
 /** The cost of the running jobs of all active leases, remote and local, by queue. */
 async function readUsedUnits(tx: Queryable, schema: Schema): Promise<Map<string, number>> {
-  const rows = await tx.query<{ queue: string; units: string }>(
-    `select j.queue, sum(case when l.kind = 'remote' then l.cost_units else j.cost_units end)::text as units
-       from ${schema}.leases l cross join lateral unnest(l.job_ids) as held(job_id)
-       join ${schema}.jobs j on j.id = held.job_id and j.lease_id = l.id
-      where l.state = 'ACTIVE' and l.kind in ('local', 'remote') and j.status = 'RUNNING'
-      group by j.queue`,
-  );
+  const rows = await usedStatement.query<{ queue: string; units: string }>(tx, schema, {});
   return new Map(rows.map((row) => [row.queue, Number(row.units)]));
 }
 
@@ -222,23 +234,31 @@ export interface QueueUnits {
 // The limit per kind of waiting job; beyond it the numbers are lower bounds.
 const maxRequests = 20_000;
 
+const requestsStatement = statement(`
+  select queue, sum(cost_units)::float8 as units, count(*)::int as waiting
+    from (
+      (select queue, cost_units from ${tenant}.jobs where ${isClaimable('daemon')} limit :maxRequests)
+      union all
+      (select queue, cost_units from ${tenant}.jobs where ${isClaimable('remoteWorker')} limit :maxRequests)
+      union all
+      (select j.queue, j.cost_units
+         from ${tenant}.leases l
+        cross join lateral unnest(l.job_ids) as held(job_id)
+         join ${tenant}.jobs j on j.id = held.job_id and j.lease_id = l.id
+        where l.state = 'ACTIVE'
+          and l.kind = 'claim'
+          and ${statusIn(claimedStatuses, 'j.status')}
+        limit :maxRequests)
+    ) w
+   group by queue`);
+
 /** Every queue with a capacity, a running job or a job that could start. */
 export async function readQueueUnits(db: Queryable, schema: Schema): Promise<QueueUnits[]> {
   const capacities = await readCapacities(db, schema, null);
   const used = await readUsedUnits(db, schema);
-  const requests = await runQuery<{ queue: string; units: number; waiting: number }>(
-    db,
-    `select queue, sum(cost_units)::float8 as units, count(*)::int as waiting from (
-       (select queue, cost_units from ${schema}.jobs where ${isClaimable('daemon')} limit :maxRequests)
-       union all
-       (select queue, cost_units from ${schema}.jobs where ${isClaimable('remoteWorker')} limit :maxRequests)
-       union all
-       (select j.queue, j.cost_units from ${schema}.leases l cross join lateral unnest(l.job_ids) as held(job_id)
-          join ${schema}.jobs j on j.id = held.job_id and j.lease_id = l.id
-         where l.state = 'ACTIVE' and l.kind = 'claim' and ${statusIn(claimedStatuses, 'j.status')} limit :maxRequests)) w
-      group by queue`,
-    { maxRequests },
-  );
+  const requests = await requestsStatement.query<{ queue: string; units: number; waiting: number }>(db, schema, {
+    maxRequests,
+  });
   const wanted = new Map(requests.map((row) => [row.queue, row]));
   const bounds = new Map(capacities.filter(({ queue }) => queue !== '').map((row) => [row.queue, row]));
   const queues = new Set([...bounds.keys(), ...used.keys(), ...wanted.keys()]);

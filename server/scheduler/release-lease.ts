@@ -2,7 +2,7 @@
 // release gets the response of the first. After the expiry no release is accepted.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { runQuery, statement, tenant } from '../database/sql.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { readSpentDay } from '../jobs/attempt/report.ts';
 import { finishAttemptsIn } from '../jobs/finish/finish.ts';
@@ -24,7 +24,7 @@ import {
   toJobIntent,
   toJobResult,
 } from './api-names.ts';
-import { getSchedulerJob } from './worker-jobs.ts';
+import { getSchedulerJob, lockSchedulerJob } from './worker-jobs.ts';
 import { getLease, getOwnLease, type LeaseHolder, leaseOver } from './worker-lease.ts';
 
 export interface Release extends LeaseHolder {
@@ -83,16 +83,14 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
   const before = await getSchedulerJob(tx, schema, release.jobId);
   // Every change of a lane locks in this order: target, lease, job.
   await lockTargets(tx, schema, before.targetId === null ? [] : [before.targetId]);
-  // Sent together. The job is read under its row's lock: a stop that was requested before decides the outcome, and a
-  // later one is refused.
-  const [ended, , job] = await Promise.all([
+  // Sent together. A stop that was requested before decides the outcome, and a later one is refused.
+  const [ended, job] = await Promise.all([
     releaseStatement.query(tx, schema, {
       leaseId: release.leaseId,
       status: release.status,
       metrics: release.metrics === undefined ? null : JSON.stringify(release.metrics),
     }),
-    runQuery(tx, `select id from ${schema}.jobs where id = :jobId for update`, { jobId: release.jobId }),
-    getSchedulerJob(tx, schema, release.jobId),
+    lockSchedulerJob(tx, schema, release.jobId),
   ]);
   if (ended.length === 0) return undefined;
   if (release.closesQuestions) await closeQuestions(tx, schema, [job.id], `worker:${release.workerId}`);
@@ -115,6 +113,11 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
   return { lease, job: released, answer, runnable: finished.runnable };
 }
 
+const keepStatement = statement(`
+  update ${tenant}.leases
+     set release_answer = :answer::json
+   where id = :leaseId`);
+
 /** Stored for a repeated release, because the job may be claimed or resumed before it arrives. */
 async function keepAnswer(
   tx: Queryable,
@@ -123,10 +126,7 @@ async function keepAnswer(
   { job, result }: ReleaseAnswer,
 ): Promise<void> {
   const { payload: _, constraints: __, ...kept } = job;
-  await runQuery(tx, `update ${schema}.leases set release_answer = :answer::json where id = :leaseId`, {
-    leaseId,
-    answer: JSON.stringify({ job: kept, result }),
-  });
+  await keepStatement.query(tx, schema, { leaseId, answer: JSON.stringify({ job: kept, result }) });
 }
 
 /** Returns the worker's outcome, unless a spent budget or a stop request supersedes it. */

@@ -2,7 +2,7 @@
 // Every report is fenced by the claim and extends it.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { runQuery, statementVariants, tenant } from '../database/sql.ts';
+import { statement, statementVariants, tenant } from '../database/sql.ts';
 import { insertEvents } from '../events/log/record.ts';
 import { saveReport } from '../jobs/attempt/report.ts';
 import { isHeld } from '../jobs/claim/lease.ts';
@@ -135,6 +135,22 @@ function contentOf({ note, progress }: StatusReport): { note: string | undefined
   return { note, percent: progress === undefined ? undefined : toPercent(progress) };
 }
 
+const extendStatement = statement(`
+  with claim as (
+    select id, greatest(expires_at, now() + :claimSeconds::float8 * interval '1 second') as until
+      from ${tenant}.leases
+     where id = :leaseId
+       and kind = 'claim'
+       and state = 'ACTIVE'
+       and expires_at > now()
+       for update
+  )
+  update ${tenant}.leases l
+     set expires_at = c.until
+    from claim c
+   where l.id = c.id
+  returning l.id`);
+
 /** A worker that reports is alive, so its claim is extended. Returns false if the claim expired, or there was none. */
 export async function extendClaim(
   tx: Queryable,
@@ -142,23 +158,7 @@ export async function extendClaim(
   job: Pick<SchedulerJob, 'leaseId'>,
   claimSeconds: number,
 ): Promise<boolean> {
-  const rows = await runQuery(
-    tx,
-    `with claim as (
-       select id, greatest(expires_at, now() + :claimSeconds::float8 * interval '1 second') as until
-         from ${schema}.leases
-        where id = :leaseId
-          and kind = 'claim'
-          and state = 'ACTIVE'
-          and expires_at > now()
-          for update)
-     update ${schema}.leases l
-        set expires_at = c.until
-       from claim c
-      where l.id = c.id
-     returning l.id`,
-    { leaseId: job.leaseId, claimSeconds },
-  );
+  const rows = await extendStatement.query(tx, schema, { leaseId: job.leaseId, claimSeconds });
   return rows.length > 0;
 }
 

@@ -2,7 +2,7 @@
 
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { runQuery, statement, tenant } from '../database/sql.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { priorityRank } from '../jobs/model/job.ts';
 import { allows } from '../jobs/model/states.ts';
@@ -101,14 +101,16 @@ async function grant(
   const [lease] = await Promise.all([
     insertRemoteLease(tx, schema, { leaseId, job, costUnits, ttlSeconds }),
     // A claim of this job alone is no longer needed. A claim of several jobs is kept for the others.
-    runQuery(
-      tx,
-      `delete from ${schema}.leases where id = :leaseId and kind = 'claim' and job_ids = array[:jobId::uuid]`,
-      { leaseId: job.leaseId, jobId: job.id },
-    ),
+    deleteClaim.query(tx, schema, { leaseId: job.leaseId, jobId: job.id }),
   ]);
   return lease;
 }
+
+const deleteClaim = statement(`
+  delete from ${tenant}.leases
+   where id = :leaseId
+     and kind = 'claim'
+     and job_ids = array[:jobId::uuid]`);
 
 /** The job becomes LEASE_PENDING and keeps its claim. */
 async function deny(tx: Queryable, schema: Schema, job: SchedulerJob, shortage: Shortage): Promise<void> {

@@ -2,7 +2,7 @@
 // claim the job when the wait is over.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { runQuery, statement, tenant } from '../database/sql.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { finishAttemptsIn } from '../jobs/finish/finish.ts';
 import type { Outcome } from '../jobs/finish/outcome.ts';
@@ -11,7 +11,7 @@ import { lockTargets } from '../jobs/lanes/lane.ts';
 import type { BudgetRules } from '../jobs/model/job-budget.ts';
 import { type Waiting, type WaitKind, waitKinds } from '../jobs/model/waiting.ts';
 import { invalidFields } from '../kernel/fields.ts';
-import { getSchedulerJob } from './worker-jobs.ts';
+import { getSchedulerJob, lockSchedulerJob } from './worker-jobs.ts';
 import { getOwnLease, type LeaseHolder, leaseOver } from './worker-lease.ts';
 
 export interface Suspension extends LeaseHolder {
@@ -37,22 +37,25 @@ export async function suspendAttempt(db: Database, schema: Schema, suspension: S
   return retryConflicts(() => db.transaction((tx) => suspend(tx, schema, suspension)));
 }
 
+const releaseStatement = statement(`
+  update ${tenant}.leases
+     set state = 'RELEASED',
+         released_at = now()
+   where id = :leaseId
+     and kind = 'remote'
+     and state = 'ACTIVE'
+     and expires_at > now()
+  returning id`);
+
 async function suspend(tx: Queryable, schema: Schema, suspension: Suspension): Promise<Suspended> {
   const { jobId, leaseId, workerId } = suspension;
   const { targetId } = await getSchedulerJob(tx, schema, jobId);
   // Every change of a lane locks in this order: target, lease, job.
   await lockTargets(tx, schema, targetId === null ? [] : [targetId]);
-  const ended = await runQuery(
-    tx,
-    `update ${schema}.leases set state = 'RELEASED', released_at = now()
-      where id = :leaseId and kind = 'remote' and state = 'ACTIVE' and expires_at > now() returning id`,
-    { leaseId },
-  );
+  const ended = await releaseStatement.query(tx, schema, { leaseId });
   if (ended.length === 0) throw leaseOver({ state: 'EXPIRED' });
-  // Read under the row's lock: a stop that was requested before decides the outcome, and a later one finds a WAITING
-  // job.
-  await runQuery(tx, `select id from ${schema}.jobs where id = :jobId for update`, { jobId });
-  const job = await getSchedulerJob(tx, schema, jobId);
+  // A stop that was requested before decides the outcome, and a later one finds a WAITING job.
+  const job = await lockSchedulerJob(tx, schema, jobId);
   const superseding = supersedingOutcome('suspend', job, suspension.rules);
   const outcome = superseding ?? (await toOutcome(tx, schema, suspension));
   const item = { jobId, leaseId, targetId: job.targetId, outcome };

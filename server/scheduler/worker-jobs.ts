@@ -4,7 +4,7 @@ import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { jsonBytes, withinBytes } from '../database/reads/bounded-reads.ts';
 import { columnList, columnsOf } from '../database/reads/drizzle.ts';
-import { runQuery, statement, tenant } from '../database/sql.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { jobs } from '../database/tables/tenant.ts';
 import { enqueue, type NewJob } from '../jobs/enqueue/enqueue.ts';
 import { checkDocument, noteLimitBytes } from '../jobs/enqueue/enqueue-limits.ts';
@@ -47,14 +47,19 @@ const withPayload = `${summaryColumns}, j.payload`;
 
 const allColumns = columnList(jobs, columnsOf(jobs), 'j');
 
-function select(schema: Schema, columns = allColumns): string {
-  return `select ${columns}, l.kind as "leaseKind", l.owner as "leaseHolder", l.expires_at as "leaseExpiresAt",
-                 ${statusIn(timedStatuses, 'j.status')} or (j.status = 'LEASE_PENDING' and j.run_at > now()) as "waitsForRetry"
-            from ${schema}.jobs j left join ${schema}.leases l on l.id = j.lease_id`;
+function selectJobs(columns: string): string {
+  return `
+  select ${columns}, l.kind as "leaseKind", l.owner as "leaseHolder", l.expires_at as "leaseExpiresAt",
+         ${statusIn(timedStatuses, 'j.status')} or (j.status = 'LEASE_PENDING' and j.run_at > now()) as "waitsForRetry"
+    from ${tenant}.jobs j
+    left join ${tenant}.leases l on l.id = j.lease_id`;
 }
 
+const findStatement = statement(`${selectJobs(allColumns)}
+   where j.id = :jobId`);
+
 async function findSchedulerJob(db: Queryable, schema: Schema, jobId: string): Promise<SchedulerJob | undefined> {
-  const [row] = await runQuery<JobRow>(db, `${select(schema)} where j.id = :jobId`, { jobId }, 'keepPlan');
+  const [row] = await findStatement.query<JobRow>(db, schema, { jobId }, 'keepPlan');
   return row && (toJob(row) as SchedulerJob);
 }
 
@@ -64,9 +69,24 @@ export async function getSchedulerJob(db: Queryable, schema: Schema, jobId: stri
   return job;
 }
 
+const lockStatement = statement(`
+  select id
+    from ${tenant}.jobs
+   where id = :jobId
+     for update`);
+
+/** Reads the job under the lock of its row. Both statements are sent at once. */
+export async function lockSchedulerJob(tx: Queryable, schema: Schema, jobId: string): Promise<SchedulerJob> {
+  const [, job] = await Promise.all([lockStatement.query(tx, schema, { jobId }), getSchedulerJob(tx, schema, jobId)]);
+  return job;
+}
+
 export function noSuchJob() {
   return problem('NOT_FOUND', 'There is no such job.');
 }
+
+const readStatement = statement(`${selectJobs(withPayload)}
+   where j.id = any(:jobIds::uuid[])`);
 
 /** Reads jobs with payloads and without results, in the order of `jobIds`. Omits jobs that no longer exist. */
 export async function readSchedulerJobs(
@@ -74,9 +94,7 @@ export async function readSchedulerJobs(
   schema: Schema,
   jobIds: readonly string[],
 ): Promise<SchedulerJob[]> {
-  const rows = await runQuery<JobRow>(db, `${select(schema, withPayload)} where j.id = any(:jobIds::uuid[])`, {
-    jobIds,
-  });
+  const rows = await readStatement.query<JobRow>(db, schema, { jobIds });
   const byId = new Map(rows.map((row) => [row.id, toJob(row) as SchedulerJob]));
   return jobIds.flatMap((id) => byId.get(id) ?? []);
 }
@@ -84,6 +102,10 @@ export async function readSchedulerJobs(
 export interface SchedulerFilter extends Pick<JobFilter, 'queue' | 'createdAfter' | 'createdBefore'> {
   state?: JobState | undefined;
 }
+
+const pageStatement = statement(`${selectJobs(withPayload)}
+   where j.id = any(${idsWithinBytes(tenant, ['payload'], ':ids')})
+   order by j.id desc`);
 
 /** Lists jobs, newest first. `next` is the start of the next page. */
 export async function listSchedulerJobs(
@@ -99,11 +121,7 @@ export async function listSchedulerJobs(
   if (state === 'FAILED') wanted.otherErrorCodes = timeoutCodes;
   const { ids, next } = await pageOfIds(db, schema, wanted, { limit, before });
   if (ids.length === 0) return { jobs: [], next };
-  const rows = await runQuery<JobRow>(
-    db,
-    `${select(schema, withPayload)} where j.id = any(${idsWithinBytes(schema, ['payload'], ':ids')}) order by j.id desc`,
-    { ids },
-  );
+  const rows = await pageStatement.query<JobRow>(db, schema, { ids });
   return { jobs: rows.map((row) => toJob(row) as SchedulerJob), next: nextOf(ids, rows, next) };
 }
 

@@ -2,7 +2,7 @@
 // who held which job and how it ended. A worker acts only on its own leases; a reader of jobs may read every lease.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { runQuery, statement, tenant } from '../database/sql.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { readSpentDay, saveReport } from '../jobs/attempt/report.ts';
 import { type BudgetRules, findSpent, type Spent, type Units, usageScopes } from '../jobs/model/job-budget.ts';
 import { problem } from '../kernel/errors.ts';
@@ -39,13 +39,14 @@ interface LeaseRow {
 const leaseColumns = `l.id, l.kind, l.job_ids, l.queue, l.owner, l.cost_units, l.ttl_seconds, l.state, l.granted_at,
          l.last_heartbeat_at, l.expires_at, l.released_at, l.release_status, l.metrics, l.release_answer`;
 
+const findStatement = statement(`
+  select ${leaseColumns}, l.expires_at <= now() as overdue
+    from ${tenant}.leases l
+   where l.id = :id
+     and l.kind = 'remote'`);
+
 export async function findLease(db: Queryable, schema: Schema, id: string): Promise<Lease | undefined> {
-  const [row] = await runQuery<LeaseRow>(
-    db,
-    `select ${leaseColumns}, l.expires_at <= now() as overdue from ${schema}.leases l where l.id = :id and l.kind = 'remote'`,
-    { id },
-    'keepPlan',
-  );
+  const [row] = await findStatement.query<LeaseRow>(db, schema, { id }, 'keepPlan');
   return row && toLease(row);
 }
 
@@ -55,22 +56,26 @@ export async function getLease(db: Queryable, schema: Schema, id: string): Promi
   return lease;
 }
 
+const readStatement = statement(`
+  select l.*, l.expires_at <= now() as overdue, coalesce(l.queue, j.queue) as queue,
+         case l.kind when 'local' then coalesce(j.cost_units, 0) else l.cost_units end as cost_units
+    from ${tenant}.leases l
+    left join lateral (
+      select case when min(queue) = max(queue) then min(queue) end as queue, sum(cost_units)::int as cost_units
+        from ${tenant}.jobs
+       where l.kind = 'local'
+         and id = any(l.job_ids)
+    ) j on true
+   where l.id = :id
+     and l.kind in ('local', 'remote')
+     and l.job_ids <> '{}'`);
+
 /**
  * Reads any lease. A lease of a daemon may have several jobs; its queue and cost are those of its jobs, as long as they
  * exist.
  */
 export async function readLease(db: Queryable, schema: Schema, id: string): Promise<Lease> {
-  const [row] = await runQuery<LeaseRow>(
-    db,
-    `select l.*, l.expires_at <= now() as overdue, coalesce(l.queue, j.queue) as queue,
-            case l.kind when 'local' then coalesce(j.cost_units, 0) else l.cost_units end as cost_units
-       from ${schema}.leases l
-       left join lateral (
-         select case when min(queue) = max(queue) then min(queue) end as queue, sum(cost_units)::int as cost_units
-           from ${schema}.jobs where l.kind = 'local' and id = any(l.job_ids)) j on true
-      where l.id = :id and l.kind in ('local', 'remote') and l.job_ids <> '{}'`,
-    { id },
-  );
+  const [row] = await readStatement.query<LeaseRow>(db, schema, { id });
   if (!row) throw noSuchLease();
   return toLease(row);
 }
