@@ -2,6 +2,7 @@
 // The program `leaseholdd`. It takes no arguments but --help and --version; everything else is a setting. The daemon is
 // loaded only to be run, so that these two are quick.
 import { packageVersion } from './kernel/environment.ts';
+import { requireNodeVersion } from './kernel/node-version.ts';
 
 const help = `Usage: leaseholdd [--help] [--version]
 
@@ -23,6 +24,7 @@ else if (given.kind === 'refuse') {
   process.stderr.write(given.text);
   process.exitCode = 2;
 } else {
+  requireNodeVersion();
   // The only package with source maps, which contain its whole source and would be kept in memory.
   await Promise.all([import('drizzle-orm'), import('drizzle-orm/pg-core')]);
   // Stack traces name source lines, but only of modules that are loaded after this call: not in the daemon itself.

@@ -1,8 +1,10 @@
 #!/usr/bin/env node
 // The `leasehold` command: over HTTP through the client, or on the database with the functions of the HTTP API.
-import { loadEnvFile } from '../kernel/environment.ts';
-import { runCli } from './program.ts';
+import { requireNodeVersion } from '../kernel/node-version.ts';
 
+requireNodeVersion();
+const { loadEnvFile } = await import('../kernel/environment.ts');
+const { runCli } = await import('./program.ts');
 const { stdout } = process;
 
 // `leasehold jobs list | head`: the reader has closed the pipe.

@@ -152,6 +152,7 @@ function addMigrateCommand(program: Command, session: Session): void {
     .command('migrate')
     .description('migrate the control schema and every tenant to the version of this program')
     .action(async () => {
+      session.allowNewDatabase();
       const db = await session.database();
       const bar = new ProgressBar(session, 'tenants');
       const report = await migrateEverything(db, {

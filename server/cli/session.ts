@@ -1,8 +1,10 @@
 // The environment of a command: the settings, a database that is opened on first use, and printing. Without
 // DATABASE_URL the database is the embedded Postgres: that of a running daemon, or one started for the command.
+import { resolve } from 'node:path';
 import { pino } from 'pino';
 import { Database } from '../database/database.ts';
-import { findRunningPostgres, startEmbeddedPostgres } from '../embedded-postgres/start.ts';
+import { EmbeddedPostgresError } from '../embedded-postgres/embedded-postgres-error.ts';
+import { findRunningPostgres, hasCluster, startEmbeddedPostgres } from '../embedded-postgres/start.ts';
 import { type Config, loadConfig } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 
@@ -44,6 +46,7 @@ export class Session {
   #url: Promise<string> | undefined;
   #closers: (() => Promise<void>)[] = [];
   readonly #warnings: string[] = [];
+  #mayCreateDatabase = false;
 
   constructor(terminal: Terminal, json: () => boolean) {
     this.terminal = terminal;
@@ -75,6 +78,11 @@ export class Session {
   database(): Promise<Database> {
     this.#database ??= this.#open();
     return this.#database;
+  }
+
+  /** For `migrate` only: other commands in a directory without data would leave an empty cluster behind. */
+  allowNewDatabase(): void {
+    this.#mayCreateDatabase = true;
   }
 
   /** Prints the value as JSON with `--json`, else the text. */
@@ -116,6 +124,12 @@ export class Session {
     if (databaseUrl !== '') return databaseUrl;
     const running = await findRunningPostgres(dataDir);
     if (running !== undefined) return running;
+    if (!this.#mayCreateDatabase && !(await hasCluster(dataDir))) {
+      throw new EmbeddedPostgresError(
+        `there is no database in ${resolve(dataDir)}; run this command where the daemon runs, or set DATABASE_URL, ` +
+          'DATA_DIR or, for commands that take them, --url and --key',
+      );
+    }
     const embedded = await startEmbeddedPostgres({ dataDir, logger: this.logger });
     this.#closers.push(() => embedded.stop());
     return embedded.url;

@@ -71,6 +71,11 @@ export async function startEmbeddedPostgres({ dataDir, logger }: EmbeddedPostgre
   }
 }
 
+/** True if this DATA_DIR has a Postgres, running or not. */
+export async function hasCluster(dataDir: string): Promise<boolean> {
+  return (await stat(join(resolve(dataDir), 'postgres')).catch(() => undefined)) !== undefined;
+}
+
 /** The URL of the Postgres that a daemon runs on this DATA_DIR, for other programs; undefined if none runs. */
 export async function findRunningPostgres(dataDir: string): Promise<string | undefined> {
   const directory = resolve(dataDir);

@@ -34,18 +34,18 @@ const countStatement = statement(`
 async function waitsForChildren(db: Queryable, schema: Schema, job: Job, { step, lane }: Waiting): Promise<Reason> {
   const [counts] = await countStatement.query<Counts>(db, schema, { jobId: job.id, step });
   const { total, unfinished } = counts ?? { total: 0, unfinished: 0 };
-  const left = lane === 'released' ? ', and has left its lane' : '';
+  const left = lane === 'released' ? '; it has left its lane' : '';
   return {
     code: 'WAITING',
     detail:
-      `The job waits for ${childrenText(total, unfinished)} in "${step}", since ${job.heldSince}. ` +
-      `It has no slot and no lease meanwhile${left}.`,
+      `The job waits for ${childrenText(total, unfinished)} in "${step}". ` +
+      `It has waited since ${job.heldSince} and uses no slot and no lease${left}.`,
     since: job.heldSince,
     release: {
       detail:
         total === 1
-          ? 'The child ends. A cancel cancels it too.'
-          : 'The children end, or one of them fails. A cancel cancels them too.',
+          ? 'The child ends. If you cancel this job, the child is canceled too.'
+          : 'The children end, or one of them fails. If you cancel this job, they are canceled too.',
       at: null,
       actions: [jobAction(job.id, 'cancel')],
     },
@@ -82,8 +82,8 @@ async function runsAfter(db: Queryable, schema: Schema, job: Job, waiting: Waiti
     release: {
       detail:
         total === 1
-          ? 'That job succeeds, or ends in another way that the edge allows.'
-          : 'They succeed, or end in another way that its edges allow.',
+          ? 'That job succeeds, or ends in another way that `after` allows.'
+          : 'Those jobs succeed, or end in another way that `after` allows.',
       at: null,
       actions: [jobAction(job.id, 'cancel')],
     },
@@ -97,7 +97,7 @@ function afterJob({ id, type, status, message, on_failure }: Unfinished): Reason
   const why = isHeld && message !== null ? ` (${message})` : '';
   return {
     code: 'AFTER_JOB',
-    detail: `It runs after job ${id}${type === null ? '' : ` (${type})`}, which is ${status ?? 'deleted'}${why}; if that fails: ${on_failure}.`,
+    detail: `It runs after job ${id}${type === null ? '' : ` (${type})`}, which is ${status ?? 'deleted'}${why}. If it fails: ${on_failure}.`,
     jobId: id,
     release: {
       detail: isHeld ? `Resume or resolve job ${id}.` : `Job ${id} ends.`,

@@ -55,7 +55,7 @@ function finished(job: Job): Reason {
     code: 'FINISHED',
     detail: `The job ended as ${job.status} at ${job.finishedAt}.`,
     since: job.finishedAt,
-    release: { detail: 'It does not run again; enqueue a new job.', at: null, actions: [] },
+    release: { detail: 'A job that has ended does not run again; enqueue a new one.', at: null, actions: [] },
   };
 }
 
@@ -82,7 +82,7 @@ function handlerRunning(job: Job, hold: Hold): Reason {
     since: hold.since,
     hold,
     release: {
-      detail: `The handler ends, its process ends, or the daemon gives it up after UNRESPONSIVE_HANDLER_MAX_SECONDS.`,
+      detail: 'The handler or its process ends, or the daemon gives up on it after UNRESPONSIVE_HANDLER_MAX_SECONDS.',
       at: null,
       actions: [],
     },
@@ -92,11 +92,11 @@ function handlerRunning(job: Job, hold: Hold): Reason {
 function withoutLease(job: Job): Reason {
   return {
     code: 'NO_LEASE',
-    detail: `The job is ${job.status}, but lease ${job.leaseId} of ${job.leaseOwner} is gone or has ended.`,
+    detail: `The job is ${job.status}, but its lease ${job.leaseId} (${job.leaseOwner}) has ended or does not exist.`,
     since: job.updatedAt,
     release: {
       detail:
-        'The sweeper opens the lease again. If its holder does not renew it, the job is recovered when it expires.',
+        'The sweeper opens the lease again, and recovers the job if nobody renews that lease before it expires.',
       at: null,
       actions: [],
     },
@@ -108,14 +108,14 @@ function held(job: Job, asked: Pick<Question, 'id' | 'title'> | undefined): Reas
   const why = hold === undefined ? '' : `: ${describeHold(hold)}`;
   return {
     code: 'HELD',
-    detail: `The job is ${job.status} since ${job.heldSince}${why}`,
+    detail: `The job has been ${job.status} since ${job.heldSince}${why}`,
     ...(hold && { hold }),
     since: job.heldSince,
     release: {
       detail:
         asked === undefined
           ? 'Resume it to run it again; resolve or cancel it to end it.'
-          : `A person answers the question "${asked.title}": raise the limit, resume or cancel. The same is done by resume with a higher limit, resolve or cancel.`,
+          : `Answer the question "${asked.title}". Or act on the job: resume it with a higher limit, resolve it or cancel it.`,
       at: null,
       actions: [...(asked === undefined ? [] : [answerAction(asked.id)]), jobAction(job.id, 'resume')],
     },
@@ -125,8 +125,8 @@ function held(job: Job, asked: Pick<Question, 'id' | 'title'> | undefined): Reas
 function waiting(job: Job, waits: Waiting, asked: Question | undefined): Reason {
   return {
     code: 'WAITING',
-    detail: `The job ${describeWaiting({ ...waits, title: asked?.title })}, since ${job.heldSince}. It has no slot and no lease meanwhile${
-      waits.lane === 'released' ? ', and has left its lane' : ''
+    detail: `The job ${describeWaiting({ ...waits, title: asked?.title })}. It has waited since ${job.heldSince} and uses no slot and no lease${
+      waits.lane === 'released' ? '; it has left its lane' : ''
     }.`,
     since: job.heldSince,
     release: releaseOf(job, waits, asked),
@@ -137,12 +137,12 @@ function releaseOf(job: Job, { kind, until, event, question }: Waiting, asked: Q
   const cancel = jobAction(job.id, 'cancel');
   if (kind === 'event' && event !== undefined) {
     const atLatest = until === undefined ? '' : `, or at ${until}`;
-    const detail = `It wakes when the event "${event}" comes${atLatest}.`;
+    const detail = `The job wakes when the event "${event}" comes${atLatest}.`;
     return { detail, at: until ?? null, actions: [sendAction(event), cancel] };
   }
-  if (kind !== 'question') return { detail: `It wakes at ${until}.`, at: until ?? null, actions: [cancel] };
-  const otherwise = asked?.onTimeout ? 'its default answer counts' : 'the job fails with QUESTION_EXPIRED';
-  const detail = `A person answers the question. Without an answer until ${until} ${otherwise}. A question without a time limit of its own has QUESTION_TIMEOUT_SECONDS.`;
+  if (kind !== 'question') return { detail: `The job wakes at ${until}.`, at: until ?? null, actions: [cancel] };
+  const otherwise = asked?.onTimeout ? 'its default answer applies' : 'the job fails with QUESTION_EXPIRED';
+  const detail = `A person answers the question. If nobody has answered at ${until}, ${otherwise}.`;
   return { detail, at: until ?? null, actions: [...(question === undefined ? [] : [answerAction(question)]), cancel] };
 }
 
@@ -153,16 +153,16 @@ function scheduled(job: Job): Reason {
     detail: retry
       ? `Attempt ${job.attempt} failed${job.error === null ? '' : ` (${job.error.message})`}; the next begins at ${job.runAt}.`
       : `The job is scheduled for ${job.runAt}.`,
-    release: { detail: `It is queued at ${job.runAt}.`, at: job.runAt, actions: [] },
+    release: { detail: `The job is queued at ${job.runAt}.`, at: job.runAt, actions: [] },
   };
 }
 
 function claimed(job: Job): Reason {
   return {
     code: 'CLAIMED',
-    detail: `The job is ${job.status}: ${job.leaseOwner} has claimed it and has no lease yet.`,
+    detail: `The job is ${job.status}: ${job.leaseOwner} has claimed it and waits for its lease.`,
     release: {
-      detail: 'The worker is granted its lease, or its claim expires and the job is queued again.',
+      detail: 'The worker gets its lease, or its claim expires and the job is queued again.',
       at: job.leaseExpiresAt,
       actions: [],
     },
@@ -181,7 +181,7 @@ function limited({ limit, value, running, ahead, at }: LimitWait): Reason {
   const { name, key, rate, per = 'second', concurrency } = limit;
   const which = key === undefined ? `Limit ${name}` : `Limit ${name} of ${key} ${JSON.stringify(value)}`;
   const before = ahead === 0 ? '' : `, and ${ahead} ${ahead === 1 ? 'job is' : 'jobs are'} ahead`;
-  const tokens = rate === undefined ? '' : ` It starts ${rate} per ${per}.`;
+  const tokens = rate === undefined ? '' : ` It allows ${rate} starts per ${per}.`;
   const slots = concurrency === undefined ? '' : ` ${running} of ${concurrency} are running.`;
   return {
     code: 'LIMITED',

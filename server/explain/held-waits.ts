@@ -42,9 +42,9 @@ function toReason({ step, kind, until, event, match, question, title }: OpenWait
     case 'question':
       return {
         code: 'WAITING',
-        detail: `After its resume the job waits for a person to answer "${title}", asked in "${step}". The time to answer stands still until then.`,
+        detail: `After its resume the job waits for a person to answer "${title}", asked in "${step}". The time limit for the answer stands still until then.`,
         release: {
-          detail: 'A person answers the question: also before the resume, and the answer counts after it.',
+          detail: 'A person answers the question. An answer before the resume counts too.',
           at: null,
           actions: question === null ? [] : [answerAction(question)],
         },
@@ -53,7 +53,7 @@ function toReason({ step, kind, until, event, match, question, title }: OpenWait
       return {
         code: 'WAITING',
         detail: `After its resume the job waits in "${step}" for its children.`,
-        release: { detail: 'The children end, also before the resume.', at: null, actions: [] },
+        release: { detail: 'The children end. They may end before the resume.', at: null, actions: [] },
       };
     default: {
       const wait = { kind, step, ...(until && { until }), ...(event && { event }), ...(match && { match }) };
@@ -62,7 +62,7 @@ function toReason({ step, kind, until, event, match, question, title }: OpenWait
         detail: `After its resume the job ${describeWaiting(wait)}.`,
         release: {
           detail:
-            kind === 'sleep' ? `The sleep ends at ${until}.` : `The event "${event}" comes, also before the resume.`,
+            kind === 'sleep' ? `The sleep ends at ${until}.` : `The event "${event}" comes. It may come before the resume.`,
           at: until,
           actions: event === null ? [] : [sendAction(event)],
         },

@@ -86,7 +86,7 @@ function behindCanary(target: Target): Reason {
   const jobId = target.canaryJobId as string;
   return {
     code: 'CANARY',
-    detail: `Target ${target.id} lets only job ${jobId} run, as a canary. The lane resumes if it succeeds, and stays stopped otherwise.`,
+    detail: `Target ${target.id} runs only job ${jobId}, its canary. If it succeeds, the lane resumes; otherwise the lane stays stopped.`,
     jobId,
     since: target.pausedAt,
     release: { detail: `Job ${jobId} succeeds, or the target is resumed.`, at: null, actions: [resumeTarget(target)] },
@@ -142,15 +142,15 @@ function behindJob(other: LaneJob): Reason {
       jobId: other.id,
       since: hold.since,
       hold,
-      release: { detail: `The handler of job ${other.id} ends, or its process does.`, at: null, actions: [] },
+      release: { detail: `The handler of job ${other.id} or its process ends.`, at: null, actions: [] },
     };
   }
   return {
     code: 'BEHIND_JOB',
-    detail: `Job ${other.id} (${other.type}) is ${other.status} and ahead in the lane${aheadBecause(other)}.`,
+    detail: `Job ${other.id} (${other.type}) is ahead in the lane and ${other.status}${aheadBecause(other)}.`,
     jobId: other.id,
     release: {
-      detail: `${endsWait(other)}Job ${other.id} ends, or is canceled.`,
+      detail: `${endsWait(other)}Job ${other.id} ends or is canceled.`,
       at: null,
       actions: [...waitActions(other), jobAction(other.id, 'cancel')],
     },
@@ -172,14 +172,14 @@ function waitActions({ waiting }: LaneJob): ReleaseAction[] {
 }
 
 function aheadBecause({ waiting, isUnleased }: LaneJob): string {
-  if (isUnleased) return '; its lease is gone';
+  if (isUnleased) return '; it has no lease';
   return waiting === null ? '' : `: it ${describeWaiting(waiting)}`;
 }
 
 function behindMore(count: number): Reason {
   return {
     code: 'BEHIND_MORE',
-    detail: `${count} more jobs are ahead in the lane${count >= maxCounted - maxShown ? ', or even more' : ''}.`,
-    release: { detail: 'They end, or are canceled.', at: null, actions: [] },
+    detail: `${count >= maxCounted - maxShown ? 'At least ' : ''}${count} more jobs are ahead in the lane.`,
+    release: { detail: 'They end or are canceled.', at: null, actions: [] },
   };
 }

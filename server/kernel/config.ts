@@ -105,7 +105,7 @@ const settings = {
     604_800,
     1,
     maxSeconds,
-    'How long a question waits for an answer unless it says so itself. Then it fails with QUESTION_EXPIRED, or its default answer counts.',
+    'How long a question without a timeout of its own waits for an answer. Then its job fails with QUESTION_EXPIRED, or its default answer applies.',
   ),
   RESULT_LIMIT_BYTES: integer(
     1_048_576,

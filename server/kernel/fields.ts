@@ -113,9 +113,15 @@ export function parseFields<S extends z.ZodType>(
   where = '',
   messages?: (issue: z.core.$ZodRawIssue) => string | undefined,
 ): z.output<S> {
-  const result = schema.safeParse(value, messages && { error: messages });
+  const result = schema.safeParse(value, { error: messages ?? missingField });
   if (result.success) return result.data;
   throw invalidFields(fieldErrors(result.error.issues, where));
+}
+
+/** Zod's message for a missing field, "expected string, received undefined", does not say that it is missing. */
+export function missingField(issue: z.core.$ZodRawIssue): string | undefined {
+  const hasType = issue.code === 'invalid_type' || issue.code === 'invalid_value' || issue.code === 'invalid_union';
+  return hasType && issue.input === undefined ? 'is required' : undefined;
 }
 
 export function invalidFields(errors: FieldError[]): Problem {

@@ -138,7 +138,10 @@ function requireService(tenant: Tenant, definition: Pick<RouteDefinition, 'metho
 
 // The same text for missing, unknown, revoked and expired keys, so that the answer reveals nothing about a key.
 function unauthorized() {
-  return problem('UNAUTHORIZED', 'Send a valid API key as `Authorization: Bearer <key>` or as `X-API-Key`.');
+  return problem(
+    'UNAUTHORIZED',
+    'The API key is missing, unknown, revoked or expired. Send a valid one as `Authorization: Bearer <key>` or `X-API-Key`.',
+  );
 }
 
 const cookieName = 'leasehold_session';

@@ -1,6 +1,7 @@
 // The registry of job types that this daemon can run. Filled once at boot, then only read.
 import type { CheckedPayload, JobTypes, TypeDefaults } from '../../jobs/enqueue/job-types.ts';
 import { defaultBackoff } from '../../kernel/backoff.ts';
+import { missingField } from '../../kernel/fields.ts';
 import { formatPath } from '../../kernel/json/json-violations.ts';
 import type { LimitSetting } from '../../tenants/named-settings.ts';
 import type { ThreadPool } from '../threads/thread-pool.ts';
@@ -44,7 +45,7 @@ export class HandlerRegistry implements JobTypes {
   checkPayload(type: string, payload: unknown): CheckedPayload {
     const schema = this.#definitions.get(type)?.payload;
     if (schema === undefined) return { ok: true, payload };
-    const parsed = schema.safeParse(payload);
+    const parsed = schema.safeParse(payload, { error: missingField });
     // The payload is stored as given: the schema's output (such as dates) need not be JSON, and is produced when the
     // job runs.
     if (parsed.success) return { ok: true, payload };

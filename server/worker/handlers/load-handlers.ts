@@ -48,7 +48,7 @@ async function loadFile(file: string): Promise<JobDefinition[]> {
     return fail(file, errorMessage(error));
   }
   if (found.length === 0) {
-    fail(file, 'exports no job made with defineJob (a module that is none starts with an underscore)');
+    fail(file, 'exports no job made with defineJob; start the names of other modules with an underscore');
   }
   return found;
 }

@@ -1,7 +1,7 @@
 // The two programs as a person runs them: the same settings, help, and plain words for what keeps them from starting.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, mkdir, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
@@ -29,9 +29,10 @@ async function run(
   args: string[],
   cwd: string,
   env: Record<string, string> = {},
+  nodeArgs: string[] = [],
 ): Promise<Ran> {
   const file = join(packageRoot(), 'server', `${program}.ts`);
-  const child = spawn(process.execPath, ['--import', pathToFileURL(tsx).href, file, ...args], {
+  const child = spawn(process.execPath, ['--import', pathToFileURL(tsx).href, ...nodeArgs, file, ...args], {
     cwd,
     env: { PATH: process.env.PATH as string, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -84,6 +85,26 @@ test('both programs print their version and usage', async () => {
     code: 2,
     err: expect.stringContaining('--help'),
   });
+});
+
+test('both programs refuse an old Node in one sentence', async () => {
+  const directory = await temporaryDirectory('old-node');
+  const oldNode = "data:text/javascript,Object.defineProperty(process.versions,'node',{value:'18.20.4'})";
+  for (const program of ['cli/main', 'main'] as const) {
+    expect(await run(program, [], directory, {}, ['--import', oldNode])).toEqual({
+      code: 1,
+      out: '',
+      err: 'leasehold: Node 20.19 or newer is needed; this is Node 18.20.4\n',
+    });
+  }
+});
+
+test('a command in a directory without data says so, and creates no database there', async () => {
+  const directory = await temporaryDirectory('no-data');
+  const ran = await run('cli/main', ['jobs', 'list'], directory);
+  expect(ran).toMatchObject({ code: 3, out: '' });
+  expect(ran.err).toContain(`there is no database in ${join(directory, '.leasehold')}`);
+  expect(await readdir(directory)).toEqual([]);
 });
 
 describe('errors that keep a daemon from starting have a clear message', () => {

@@ -85,7 +85,7 @@ test.each(cases)(
     ]);
     expect(await why(job)).toMatchObject({ running: false, reasons: [{ code: 'NO_LEASE' }] });
     const behind = (await why(next)).reasons.find((reason) => reason.code === 'BEHIND_JOB');
-    expect(behind).toMatchObject({ jobId: job.id, detail: expect.stringContaining('its lease is gone') });
+    expect(behind).toMatchObject({ jobId: job.id, detail: expect.stringContaining('it has no lease') });
 
     const scan = await repairOrphans(db, schema, {
       actor: 'sweeper:x',

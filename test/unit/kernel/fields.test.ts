@@ -1,6 +1,7 @@
 // Addresses are bounded by what is stored and sent, not by what was typed.
 import { expect, test } from 'vitest';
-import { httpUrlField, normalizeUrl } from '../../../server/kernel/fields.ts';
+import { z } from 'zod';
+import { httpUrlField, normalizeUrl, parseFields } from '../../../server/kernel/fields.ts';
 import { tenantSettings } from '../../../server/tenants/tenant.ts';
 
 const faultOf = (url: string) => httpUrlField().safeParse(url).error?.issues[0]?.message;
@@ -21,4 +22,12 @@ test('credentials and other protocols are refused, in the settings of a tenant t
   const settings = (url: string) => tenantSettings.safeParse({ webhook: { url } }).success;
   expect(settings('https://example.com/hook')).toBe(true);
   expect(settings(`https://example.com/${'語'.repeat(1950)}`)).toBe(false);
+});
+
+test('a missing field is named as required; a value of another type says what was expected', () => {
+  const schema = z.object({ type: z.string(), kind: z.enum(['a', 'b']), seconds: z.number() });
+  expect(() => parseFields(schema, {})).toThrow('type: is required; kind: is required; seconds: is required');
+  expect(() => parseFields(schema, { type: 'x', kind: 'a', seconds: '6' })).toThrow(
+    'seconds: Invalid input: expected number, received string',
+  );
 });

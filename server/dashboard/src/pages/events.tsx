@@ -101,7 +101,7 @@ export function EventsPage() {
         <div class="page-actions">
           <button type="button" class="button" aria-pressed={paused} onClick={() => setPaused(!paused)}>
             <Icon name={paused ? 'resume' : 'pause'} size={14} />
-            {paused ? `Follow${held > 0 ? ` (${held} new)` : ''}` : 'Hold still'}
+            {paused ? `Follow${held > 0 ? ` (${held} new)` : ''}` : 'Stop updating'}
           </button>
         </div>
       </header>

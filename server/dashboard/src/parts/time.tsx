@@ -65,14 +65,19 @@ function At({ at }: { at: string }) {
   );
 }
 
-/** A sentence of the API with its exact times replaced by relative ones: `5 min ago`, but `until Nov 24, 14:05`. */
+/**
+ * A sentence of the API with relative times, such as `5 min ago`, or `for 5 min` instead of `since` a time. A time after
+ * `until`, `at`, `before` or `by` keeps its date: `until Nov 24, 14:05`.
+ */
 export function Sentence({ text }: { text: string }) {
   const parts = text.split(/(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/);
   return (
     <>
       {parts.map((part, n) => {
-        if (n % 2 === 0) return part;
-        const Time = /\b(until|at|before|by)\s$/.test(parts[n - 1] ?? '') ? At : Ago;
+        if (n % 2 === 0) return n + 1 < parts.length ? part.replace(/\bsince $/, 'for ') : part;
+        const before = parts[n - 1] ?? '';
+        if (/\bsince $/.test(before)) return <Since key={`${n}${part}`} at={part} />;
+        const Time = /\b(until|at|before|by)\s$/.test(before) ? At : Ago;
         return <Time key={`${n}${part}`} at={part} />;
       })}
     </>

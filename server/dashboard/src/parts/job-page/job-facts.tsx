@@ -89,7 +89,7 @@ export function RelatedJobs({ job }: { job: Job }) {
       )}
       {!open ? (
         <button type="button" class="link" onClick={() => setOpen(true)}>
-          Look for jobs that it enqueued
+          Show the jobs that it enqueued
         </button>
       ) : children.error ? (
         <ErrorNote error={children.error} />
