@@ -95,8 +95,7 @@ function withoutLease(job: Job): Reason {
     detail: `The job is ${job.status}, but its lease ${job.leaseId} (${job.leaseOwner}) has ended or does not exist.`,
     since: job.updatedAt,
     release: {
-      detail:
-        'The sweeper opens the lease again, and recovers the job if nobody renews that lease before it expires.',
+      detail: 'The sweeper opens the lease again, and recovers the job if nobody renews that lease before it expires.',
       at: null,
       actions: [],
     },

@@ -62,7 +62,9 @@ function toReason({ step, kind, until, event, match, question, title }: OpenWait
         detail: `After its resume the job ${describeWaiting(wait)}.`,
         release: {
           detail:
-            kind === 'sleep' ? `The sleep ends at ${until}.` : `The event "${event}" comes. It may come before the resume.`,
+            kind === 'sleep'
+              ? `The sleep ends at ${until}.`
+              : `The event "${event}" comes. It may come before the resume.`,
           at: until,
           actions: event === null ? [] : [sendAction(event)],
         },
