@@ -141,7 +141,7 @@ function releaseOf(job: Job, { kind, until, event, question }: Waiting, asked: Q
   }
   if (kind !== 'question') return { detail: `The job wakes at ${until}.`, at: until ?? null, actions: [cancel] };
   const otherwise = asked?.onTimeout ? 'its default answer applies' : 'the job fails with QUESTION_EXPIRED';
-  const detail = `A person answers the question. If nobody has answered at ${until}, ${otherwise}.`;
+  const detail = `A person answers the question. If nobody has answered at ${until}, ${otherwise}. QUESTION_TIMEOUT_SECONDS is the limit for questions without one of their own.`;
   return { detail, at: until ?? null, actions: [...(question === undefined ? [] : [answerAction(question)]), cancel] };
 }
 

@@ -67,7 +67,7 @@ describe('why a job is not running', () => {
       {
         code: 'BEHIND_JOB',
         jobId: first.id,
-        detail: expect.stringContaining(`is WAITING and ahead in the lane: it sleeps in "nap" until ${until}`),
+        detail: expect.stringContaining(`is ahead in the lane and WAITING: it sleeps in "nap" until ${until}`),
       },
     ]);
   });
