@@ -7,6 +7,7 @@ import { ServerMonitor } from '../database/servers/availability.ts';
 import { EventStreams } from '../events/stream/streams.ts';
 import type { Access } from '../http/request/host-access.ts';
 import { HttpServer } from '../http/server.ts';
+import { renewal } from '../jobs/claim/lease.ts';
 import { EnqueueGroupCommit } from '../jobs/enqueue/group-commit.ts';
 import type { DependencyFollower } from '../jobs/flows/follow-dependencies.ts';
 import { notifyReceived } from '../jobs/received/receive-event.ts';
@@ -193,7 +194,7 @@ function createHeartbeat({ config, databaseUrl, db, logger, metrics }: DaemonCon
     logger,
     listeners: observeHeartbeat(metrics, logger),
     roleOf: (schema) => db.tenantRoles?.of(schema),
-    nodeOf: (schema) => db.nodeOf(schema),
+    renewalOnNode: (schema) => db.onNode(schema, renewal.text(schema)),
   });
 }
 

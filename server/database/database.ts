@@ -8,7 +8,7 @@ import { idleInTransactionMs, lockTimeoutMs, type SessionLimits } from './connec
 import { TenantRoles } from './connections/tenant-roles.ts';
 import { isCommand, serverTimeoutMs, TenantSession, type TransactionOptions } from './connections/tenant-session.ts';
 import type { Schema } from './identifiers.ts';
-import { type TenantNode, TenantNodes } from './nodes/tenant-nodes.ts';
+import { type StatementOnNode, type TenantNode, TenantNodes } from './nodes/tenant-nodes.ts';
 import type { Servers } from './servers/servers.ts';
 import type { Queryable } from './sql.ts';
 import { beforeCommit, toNodeError } from './sql-errors.ts';
@@ -106,9 +106,9 @@ export class Database implements Queryable {
     return this.#connections.sharded;
   }
 
-  /** The node of a tenant in a cluster, as `host:port`, if a statement of the tenant has gone there. */
-  nodeOf(schema: Schema): string | undefined {
-    return this.#root.#nodes?.nodeOf(schema);
+  /** In a cluster, a tenant's statement for its node, if one of the tenant has gone there. */
+  onNode(schema: Schema, text: string): StatementOnNode | undefined {
+    return this.#root.#nodes?.onNode(schema, text);
   }
 
   /** The database's time, estimated by this process. */

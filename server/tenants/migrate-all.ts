@@ -4,6 +4,7 @@
 import pLimit from 'p-limit';
 import type { Database } from '../database/database.ts';
 import { type MigrateOptions, migrateControl, migrateTenant, schemasInStep } from '../database/migrations/migrate.ts';
+import { continueNumbers } from '../database/migrations/restored-numbers.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { readAllTenants } from './tenant-store.ts';
 
@@ -20,7 +21,9 @@ export async function migrateEverything(
   const tenants = await readAllTenants(db);
   // Excludes tenants that are being deleted, because migrating would create their schema again after it was dropped.
   const schemaNames = tenants.filter(({ status }) => status !== 'DELETING').map(({ schemaName }) => schemaName);
-  return { control, ...(await migrateAllTenants(db, schemaNames, options)) };
+  const report = await migrateAllTenants(db, schemaNames, options);
+  await continueNumbers(db, [...report.unchanged, ...report.migrated], options.logger);
+  return { control, ...report };
 }
 
 interface MigrateAllOptions extends MigrateOptions {

@@ -8,7 +8,7 @@ import { defineJob } from '../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../support/daemon/daemon.ts';
 import { eventually } from '../support/eventually.ts';
 import { citusCluster } from '../support/postgres/citus.ts';
-import { addTenantOn, freezeNode, nodesOf, startCommand } from '../support/postgres/citus-nodes.ts';
+import { addTenantOn, freezeNode, isSameNode, nodesOf, startCommand } from '../support/postgres/citus-nodes.ts';
 import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
@@ -20,8 +20,8 @@ test.runIf(citusCluster() && startCommand())(
     const { db } = context;
     const [node] = await nodesOf(db, context.tenant.schemaName);
     const frozen = [context.tenant];
-    while (frozen.length < 4) frozen.push(await addTenantOn(db, (port) => port === node.port));
-    const healthy = await addTenantOn(db, (port) => port !== node.port);
+    while (frozen.length < 4) frozen.push(await addTenantOn(db, (other) => isSameNode(other, node)));
+    const healthy = await addTenantOn(db, (other) => !isSameNode(other, node));
     const started: string[] = [];
     const ended: string[] = [];
     let release: () => void = () => {};

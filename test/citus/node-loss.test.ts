@@ -12,7 +12,7 @@ import { startDaemon } from '../support/daemon/daemon.ts';
 import { eventually } from '../support/eventually.ts';
 import { EventReader } from '../support/http/sse.ts';
 import { citusCluster } from '../support/postgres/citus.ts';
-import { addTenantOn, killNode, nodesOf, startCommand } from '../support/postgres/citus-nodes.ts';
+import { addTenantOn, isSameNode, killNode, nodesOf, startCommand } from '../support/postgres/citus-nodes.ts';
 import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
@@ -22,7 +22,7 @@ test.runIf(citusCluster() && startCommand())('a lost node stops only its tenants
   const [node] = await nodesOf(db, context.tenant.schemaName);
   const lost = { tenant: context.tenant, acknowledged: [] as string[], runs: [] as string[] };
   const healthy = {
-    tenant: await addTenantOn(db, (port) => port !== node.port),
+    tenant: await addTenantOn(db, (other) => !isSameNode(other, node)),
     acknowledged: [] as string[],
     runs: [] as string[],
   };

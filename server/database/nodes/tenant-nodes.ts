@@ -20,6 +20,16 @@ export interface TenantNode {
   rename(text: string): string;
 }
 
+/** A statement of a tenant, for a connection of the caller's to the tenant's node. Plain data. */
+export interface StatementOnNode {
+  /** `host:port`. */
+  node: string;
+  url: string;
+  /** Statements that run before it in the same transaction. The same array as long as the tenant has not moved. */
+  guard: string[];
+  text: string;
+}
+
 // More attempts would only help a tenant that moves between every two statements.
 const maxMoves = 5;
 
@@ -74,10 +84,12 @@ export class TenantNodes {
     }
   }
 
-  /** The node to which the last statement of the tenant went. */
-  nodeOf(schema: Schema): string | undefined {
+  /** The statement for the node to which the last statement of the tenant went. */
+  onNode(schema: Schema, text: string): StatementOnNode | undefined {
     const placement = this.#placements.known(schema);
-    return placement && nameOf(placement);
+    const renamed = placement?.rename(text);
+    if (placement === undefined || renamed === undefined) return undefined;
+    return { node: nameOf(placement), url: this.#urlOf(placement), guard: placement.guard, text: renamed };
   }
 
   /**
@@ -125,21 +137,25 @@ export class TenantNodes {
   }
 
   #serverOf(placement: Placement): Pick<TenantNode, 'connections' | 'watch'> {
-    const { host, port } = placement;
     const name = nameOf(placement);
     let server = this.#servers.get(name);
     if (server === undefined) {
-      const url = new URL(this.#options.url);
-      url.hostname = host;
-      url.port = String(port);
+      const url = this.#urlOf(placement);
       const logger: Logger = this.#options.logger.child({ node: name });
-      const connections = new Connections({ ...this.#options, url: url.href, logger, isNode: true });
-      const answers = () => serverAnswers(url.href);
+      const connections = new Connections({ ...this.#options, url, logger, isNode: true });
+      const answers = () => serverAnswers(url);
       const watch = new NodeWatch({ logger, answers, onSilent: () => connections.destroyUsed() });
       server = { connections, watch };
       this.#servers.set(name, server);
     }
     return server;
+  }
+
+  #urlOf({ host, port }: Placement): string {
+    const url = new URL(this.#options.url);
+    url.hostname = host;
+    url.port = String(port);
+    return url.href;
   }
 }
 

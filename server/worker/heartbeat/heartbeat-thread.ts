@@ -1,8 +1,9 @@
 // The heartbeat thread, with its own connection and event loop. It renews every lease that the main thread holds, one
 // statement per tenant and interval, as long as the main event loop is not blocked. In a cluster there is a connection
-// for the tenants of each node, so that a node that does not answer delays no tenant of another one. The thread starts
+// to each node, so that a node or a coordinator that does not answer delays no tenant of another node. The thread starts
 // beside the first claims of its daemon, so the driver is loaded a moment later.
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
+import type { StatementOnNode } from '../../database/nodes/tenant-nodes.ts';
 import type { LiveJob } from '../../jobs/claim/lease.ts';
 import type { RenewalConnection } from './renewal-connection.ts';
 import { flags, hasLeases, readLeases } from './shared-leases.ts';
@@ -20,8 +21,14 @@ export interface HeartbeatOptions {
 
 // The messages between the main thread and this one: plain data only.
 export type ToThread =
-  /** Sent before the first lease of the tenant is added under this number. `node`: of a cluster, otherwise empty. */
-  | { kind: 'tenant'; number: number; schema: string; role: string | undefined; node: string }
+  /** Sent before the first lease of the tenant is added under this number. `onNode`: in a cluster, its renewal. */
+  | {
+      kind: 'tenant';
+      number: number;
+      schema: string;
+      role: string | undefined;
+      onNode: StatementOnNode | undefined;
+    }
   | { kind: 'leases'; buffer: SharedArrayBuffer }
   /** There are leases again. */
   | { kind: 'wake' }
@@ -53,8 +60,8 @@ const schemas = new Map<number, string>();
 const failing = new Set<string>();
 /** Schema → role, quoted. */
 const roles = new Map<string, string>();
-/** Schema → node. */
-const nodes = new Map<string, string>();
+/** Schema → the renewal on its node. Without one, it goes to the server of `url`. */
+const onNodes = new Map<string, StatementOnNode>();
 let lastPulse = Atomics.load(shared, flags.pulse);
 let pulseSeenAt = performance.now();
 const connections = new Map<string, RenewalConnection>();
@@ -62,7 +69,7 @@ const connections = new Map<string, RenewalConnection>();
 const renewing = new Set<string>();
 // Before the first renewal, and not as late as that: a deployment may replace the files of an idle daemon.
 const loadAfterMs = 500;
-const loading = setTimeout(() => void connectionTo('').catch(() => {}), loadAfterMs);
+const loading = setTimeout(() => void connectionTo(undefined).catch(() => {}), loadAfterMs);
 let stopped = false;
 let timer: NodeJS.Timeout | undefined;
 
@@ -70,7 +77,8 @@ port.on('message', (message: ToThread) => {
   switch (message.kind) {
     case 'tenant':
       schemas.set(message.number, message.schema);
-      nodes.set(message.schema, message.node);
+      if (message.onNode === undefined) onNodes.delete(message.schema);
+      else onNodes.set(message.schema, message.onNode);
       if (message.role === undefined) roles.delete(message.schema);
       else roles.set(message.schema, message.role);
       break;
@@ -127,7 +135,7 @@ function renewAll(): void {
 async function renewOn(node: string, held: [string, string[]][]): Promise<void> {
   if (renewing.has(node)) return;
   renewing.add(node);
-  for (const [schema, leaseIds] of healthyFirst(held)) await renew(node, schema, leaseIds);
+  for (const [schema, leaseIds] of healthyFirst(held)) await renew(schema, leaseIds);
   renewing.delete(node);
 }
 
@@ -144,7 +152,7 @@ function readHeld(): Map<string, string[]> {
 function byNode(held: Map<string, string[]>): Map<string, [string, string[]][]> {
   const groups = new Map<string, [string, string[]][]>();
   for (const entry of held) {
-    const node = nodes.get(entry[0]) ?? '';
+    const node = onNodes.get(entry[0])?.node ?? '';
     const group = groups.get(node);
     if (group === undefined) groups.set(node, [entry]);
     else group.push(entry);
@@ -169,10 +177,16 @@ function mainLoopIsBlocked(heldCount: number): boolean {
   return now - pulseSeenAt > options.stallMs;
 }
 
-async function renew(node: string, schema: string, leaseIds: string[]): Promise<void> {
+async function renew(schema: string, leaseIds: string[]): Promise<void> {
   const sentAt = process.hrtime.bigint();
+  const onNode = onNodes.get(schema);
   try {
-    const live = await (await connectionTo(node)).renew(schema, leaseIds);
+    const live = await (await connectionTo(onNode)).renew(schema, leaseIds, onNode);
+    if (live === 'moved') {
+      // Through the coordinator, until the main thread knows the new node.
+      if (onNodes.get(schema) === onNode) onNodes.delete(schema);
+      return renew(schema, leaseIds);
+    }
     failing.delete(schema);
     post({ kind: 'renewed', schema, leaseIds, sentAt, live });
   } catch (error) {
@@ -182,11 +196,12 @@ async function renew(node: string, schema: string, leaseIds: string[]): Promise<
   }
 }
 
-async function connectionTo(node: string): Promise<RenewalConnection> {
+async function connectionTo(onNode: StatementOnNode | undefined): Promise<RenewalConnection> {
   const { RenewalConnection } = await import('./renewal-connection.ts');
+  const { node, url } = onNode ?? { node: '', url: options.url };
   let connection = connections.get(node);
   if (connection === undefined) {
-    connection = new RenewalConnection(options, roles);
+    connection = new RenewalConnection({ ...options, url }, roles);
     connections.set(node, connection);
   }
   return connection;

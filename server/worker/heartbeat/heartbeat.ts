@@ -2,6 +2,7 @@
 // listeners for lost leases and stop requests.
 import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
 import type { Schema } from '../../database/identifiers.ts';
+import type { StatementOnNode } from '../../database/nodes/tenant-nodes.ts';
 import type { LiveJob } from '../../jobs/claim/lease.ts';
 import { monotonicMs } from '../../kernel/clock.ts';
 import type { Logger } from '../../kernel/logger.ts';
@@ -44,11 +45,14 @@ export class Heartbeat implements Service {
   #logger: Logger;
   #listeners: HeartbeatListeners;
   #roleOf: (schema: Schema) => string | undefined;
-  #nodeOf: (schema: Schema) => string | undefined;
+  #renewalOnNode: (schema: Schema) => StatementOnNode | undefined;
   readonly #flags = new Int32Array(new SharedArrayBuffer(8));
   readonly #shared = new SharedLeases();
   /** What the thread knows of tenants, by schema. */
-  readonly #tenants = new Map<Schema, { number: number; role: string | undefined; node: string }>();
+  readonly #tenants = new Map<
+    Schema,
+    { number: number; role: string | undefined; onNode: StatementOnNode | undefined }
+  >();
   #leases = new Map<string, { lease: HeldLease; trustedUntilMs: number }>();
   #thread: Worker | undefined;
   #inbox: MessagePort | undefined;
@@ -66,8 +70,8 @@ export class Heartbeat implements Service {
     listeners?: HeartbeatListeners;
     /** Returns the database role of a tenant, if it has one. */
     roleOf?(schema: Schema): string | undefined;
-    /** Returns the node of a tenant in a cluster. */
-    nodeOf?(schema: Schema): string | undefined;
+    /** In a cluster, returns the renewal for the node of a tenant. */
+    renewalOnNode?(schema: Schema): StatementOnNode | undefined;
   }) {
     this.#url = options.url;
     this.#intervalMs = options.heartbeatSeconds * 1000;
@@ -79,7 +83,7 @@ export class Heartbeat implements Service {
     this.#logger = options.logger;
     this.#listeners = options.listeners ?? {};
     this.#roleOf = options.roleOf ?? (() => undefined);
-    this.#nodeOf = options.nodeOf ?? (() => undefined);
+    this.#renewalOnNode = options.renewalOnNode ?? (() => undefined);
   }
 
   async start(): Promise<void> {
@@ -121,11 +125,12 @@ export class Heartbeat implements Service {
   #numberOf(schema: Schema): number {
     const known = this.#tenants.get(schema);
     const role = this.#roleOf(schema);
-    const node = this.#nodeOf(schema) ?? known?.node ?? '';
-    if (known !== undefined && known.role === role && known.node === node) return known.number;
+    const onNode = this.#renewalOnNode(schema) ?? known?.onNode;
+    const isCurrent = known?.role === role && known?.onNode?.guard === onNode?.guard;
+    if (known !== undefined && isCurrent) return known.number;
     const number = known?.number ?? this.#tenants.size + 1;
-    this.#tenants.set(schema, { number, role, node });
-    this.#post({ kind: 'tenant', number, schema, role, node });
+    this.#tenants.set(schema, { number, role, onNode });
+    this.#post({ kind: 'tenant', number, schema, role, onNode });
     return number;
   }
 
@@ -249,6 +254,8 @@ export class Heartbeat implements Service {
       case 'failed':
         this.#listeners.failed?.();
         this.#renewalFailed(message);
+        // The tenant may be on another node by now.
+        this.#numberOf(message.schema as Schema);
         break;
       case 'stalled':
         this.#logger.error('event loop was blocked for too long; leases were not renewed');
@@ -265,6 +272,7 @@ export class Heartbeat implements Service {
   /** `sentAt` is the monotonic time before the renewal was sent. */
   renewed({ schema, leaseIds, live, sentAt }: Renewal): void {
     this.#listeners.renewed?.(schema, leaseIds.length);
+    this.#numberOf(schema as Schema);
     if (this.#failures > 0) this.#logger.info({ failures: this.#failures }, 'leases are renewed again');
     this.#failures = 0;
     const byId = new Map(live.map((job) => [job.jobId, job]));

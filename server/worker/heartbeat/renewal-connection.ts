@@ -2,8 +2,11 @@
 // not answer is destroyed, and the next renewal opens another.
 import '../../database/connections/navigator.ts';
 import type pg from 'pg';
+import { GuardedQuery } from '../../database/connections/guarded-query.ts';
 import { idleInTransactionMs, keepAliveAfterMs, openSession } from '../../database/connections/session-limits.ts';
 import { createTypeParsers } from '../../database/connections/value-formats.ts';
+import { guardError, TenantMoved } from '../../database/nodes/placements.ts';
+import type { StatementOnNode } from '../../database/nodes/tenant-nodes.ts';
 import { clientOf, Servers } from '../../database/servers/servers.ts';
 import { isNodeError } from '../../database/sql-errors.ts';
 import { type LiveJob, type LiveRow, renewStatement, toLiveJob } from '../../jobs/claim/lease.ts';
@@ -35,13 +38,20 @@ export class RenewalConnection {
     this.#Client = clientOf(this.#servers);
   }
 
-  /** Renews the leases and returns the jobs that they still own. */
-  async renew(schema: string, leaseIds: readonly string[]): Promise<LiveJob[]> {
+  /** Renews the leases and returns the jobs that they still own. `moved`: the tenant has left the node of `onNode`. */
+  async renew(
+    schema: string,
+    leaseIds: readonly string[],
+    onNode: StatementOnNode | undefined,
+  ): Promise<LiveJob[] | 'moved'> {
     const { text, values } = renewStatement(schema, leaseIds, this.#options.leaseSeconds);
     try {
-      const rows = await this.#query<LiveRow>(schema, text, values);
+      const rows = onNode
+        ? await this.#queryOnNode<LiveRow>(onNode, values)
+        : await this.#query<LiveRow>(schema, text, values);
       return rows.map(toLiveJob);
     } catch (error) {
+      if (error instanceof TenantMoved) return 'moved';
       // The server that answered is not the one that is down.
       if (!isNodeError(error)) await this.disconnect();
       throw error;
@@ -55,7 +65,31 @@ export class RenewalConnection {
     await old?.end().catch(() => {});
   }
 
-  async #query<R extends object>(schema: string, text: string, values: unknown[]): Promise<R[]> {
+  #query<R extends object>(schema: string, text: string, values: unknown[]): Promise<R[]> {
+    return this.#within(async (using) => {
+      const hasBegun = await this.#assumeRole(using, schema);
+      const { rows } = await using.query<R>(text, values);
+      if (hasBegun) await using.query('commit');
+      return rows;
+    });
+  }
+
+  /** There tenants have no roles. */
+  #queryOnNode<R extends object>({ guard, text }: StatementOnNode, values: unknown[]): Promise<R[]> {
+    return this.#within(async (using) => {
+      const query = new GuardedQuery<R>(
+        guard.map((each) => ({ name: undefined, text: each })),
+        { text, values },
+      );
+      using.query(query as unknown as pg.Submittable);
+      const { rows } = await query.result.catch((error: unknown) => {
+        throw query.hasPassed ? error : guardError(error);
+      });
+      return rows;
+    });
+  }
+
+  async #within<T>(work: (using: pg.Client) => Promise<T>): Promise<T> {
     this.#client ??= await this.#connect();
     const using = this.#client;
     // A connection that does not answer is destroyed while there is time for another try.
@@ -64,10 +98,7 @@ export class RenewalConnection {
       this.#options.timeoutMs,
     );
     try {
-      const hasBegun = await this.#assumeRole(using, schema);
-      const { rows } = await using.query<R>(text, values);
-      if (hasBegun) await using.query('commit');
-      return rows;
+      return await work(using);
     } finally {
       clearTimeout(timeout);
     }

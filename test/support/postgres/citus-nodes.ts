@@ -13,6 +13,16 @@ export interface CitusNode {
   port: number;
 }
 
+/** The nodes of a cluster may have the same port, on several machines. */
+export function isSameNode(a: CitusNode, b: CitusNode): boolean {
+  return a.host === b.host && a.port === b.port;
+}
+
+export function nodeAt(url: string): CitusNode {
+  const { hostname, port } = new URL(url);
+  return { host: hostname, port: Number(port || 5432) };
+}
+
 /** The node that has the tenant, then the others. */
 export async function nodesOf(db: Database, schemaName: string): Promise<[CitusNode, ...CitusNode[]]> {
   const rows = await db.query<CitusNode>(
@@ -27,11 +37,11 @@ export async function nodesOf(db: Database, schemaName: string): Promise<[CitusN
 }
 
 /** Citus chooses the node: tenants are created until one is on a node that is wanted. */
-export async function addTenantOn(db: Database, isWanted: (port: number) => boolean): Promise<Tenant> {
+export async function addTenantOn(db: Database, isWanted: (node: CitusNode) => boolean): Promise<Tenant> {
   for (;;) {
     const { tenant } = await addTenant(db);
     const [node] = await nodesOf(db, tenant.schemaName);
-    if (isWanted(node.port)) return tenant;
+    if (isWanted(node)) return tenant;
   }
 }
 
@@ -82,7 +92,8 @@ export async function freezeNode(node: CitusNode): Promise<() => void> {
 }
 
 async function postmasterOf(node: CitusNode): Promise<{ url: string | undefined; pid: number; directory: string }> {
-  const url = citusCluster()?.workers.find((worker) => Number(new URL(worker).port || 5432) === node.port);
+  const { coordinator, workers } = citusCluster() ?? { coordinator: '', workers: [] };
+  const url = [coordinator, ...workers].find((each) => isSameNode(nodeAt(each), node));
   const client = new pg.Client(url);
   client.on('error', () => {});
   await client.connect();

@@ -15,13 +15,19 @@ export function citusCluster(): CitusCluster | undefined {
   return coordinator ? { coordinator, workers: workers.split(',').filter((url) => url !== '') } : undefined;
 }
 
-export async function createOnAllNodes({ coordinator, workers }: CitusCluster, name: string): Promise<void> {
-  await Promise.all(
-    [coordinator, ...workers].map(async (url) => {
-      await run(url, [`create database ${name}`]);
-      await run(databaseUrl(url, name), ['create extension citus']);
-    }),
-  );
+export async function createOnAllNodes(cluster: CitusCluster, name: string): Promise<void> {
+  await createDatabases(cluster, name);
+  await joinNodes(cluster, name);
+}
+
+/** On each node one that knows nothing of the others. */
+export async function createDatabases({ coordinator, workers }: CitusCluster, name: string): Promise<void> {
+  await Promise.all([coordinator, ...workers].map((url) => run(url, [`create database ${name}`])));
+}
+
+/** Makes a cluster of the databases. That of the coordinator may have tenants. */
+export async function joinNodes({ coordinator, workers }: CitusCluster, name: string): Promise<void> {
+  await Promise.all([coordinator, ...workers].map((url) => run(databaseUrl(url, name), ['create extension citus'])));
   const { hostname, port } = new URL(coordinator);
   // One at a time: a node that is added gets the roles of the server, and two that do so at once fail.
   await locked(coordinator, () =>

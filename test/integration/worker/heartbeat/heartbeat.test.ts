@@ -1,9 +1,11 @@
 // The heartbeat keeps what is healthy, gives up what is not, and stops handlers before others may claim.
 import { expect, onTestFinished, test } from 'vitest';
+import type { Schema } from '../../../../server/database/identifiers.ts';
+import type { StatementOnNode } from '../../../../server/database/nodes/tenant-nodes.ts';
 import { stopReasonOf } from '../../../../server/durable/stop-reason.ts';
 import { pauseJob } from '../../../../server/jobs/actions/pause-and-cancel.ts';
 import { claimJobs } from '../../../../server/jobs/claim/claim.ts';
-import type { LiveJob } from '../../../../server/jobs/claim/lease.ts';
+import { type LiveJob, renewal } from '../../../../server/jobs/claim/lease.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
@@ -36,7 +38,7 @@ async function holdJob(
     stallSeconds?: number;
     heartbeat?: Heartbeat;
     of?: Pick<TenantContext, 'db' | 'schema' | 'tenant'>;
-    nodeOf?(schema: string): string;
+    renewalOnNode?(schema: Schema): StatementOnNode;
   } = {},
 ): Promise<Held & { heartbeat: Heartbeat }> {
   const leaseSeconds = given.leaseSeconds ?? 3;
@@ -65,7 +67,7 @@ async function startHeartbeat(given: Parameters<typeof holdJob>[0] = {}, leaseSe
     leaseSeconds,
     stallSeconds: given.stallSeconds ?? 60,
     logger: createLogger('silent'),
-    ...(given.nodeOf && { nodeOf: given.nodeOf }),
+    ...(given.renewalOnNode && { renewalOnNode: given.renewalOnNode }),
   });
   await heartbeat.start();
   onTestFinished(() => heartbeat.stop());
@@ -195,7 +197,8 @@ test('a tenant whose node does not answer delays no renewal of a tenant of anoth
   const of = { db: context.db, ...other };
   // The renewals of the first tenant wait for a lock, for a third of the lease each.
   const leaseSeconds = 3600;
-  const silent = await holdJob({ leaseSeconds, nodeOf: (schema) => (schema === context.schema ? 'one' : 'two') });
+  const renewalOnNode = (schema: Schema) => onNode(schema, schema === context.schema ? 'one' : 'two');
+  const silent = await holdJob({ leaseSeconds, renewalOnNode });
   await nextBeat(silent.job.leaseId);
   await context.db.transaction(async (tx) => {
     await tx.query(`select 1 from ${context.schema}.leases where id = $1 for update`, [silent.lease.leaseId]);
@@ -207,6 +210,27 @@ test('a tenant whose node does not answer delays no renewal of a tenant of anoth
   await nextBeat(silent.job.leaseId);
   expect(silent.lost).toEqual([]);
 });
+
+test('the lease of a tenant that has left its node is renewed through the coordinator, then on the new node', async () => {
+  const guards = { left: ['select 1 / 0'], present: ['select 1'] };
+  let guard = guards.left;
+  const seen: string[][] = [];
+  const renewalOnNode = (schema: Schema) => {
+    seen.push(guard);
+    return { ...onNode(schema, 'one'), guard };
+  };
+  const held = await holdJob({ leaseSeconds: 3600, renewalOnNode });
+  for (let n = 0; n < 2; n++) await nextBeat(held.job.leaseId);
+  guard = guards.present;
+  await eventually(() => expect(seen).toContain(guards.present));
+  for (let n = 0; n < 2; n++) await nextBeat(held.job.leaseId);
+  expect(held.lost).toEqual([]);
+});
+
+/** What a cluster returns, with this server as the node. */
+function onNode(schema: Schema, node: string): StatementOnNode {
+  return { node, url: context.url, guard: [], text: renewal.text(schema) };
+}
 
 test('a full pool does not lose a lease', async () => {
   const daemon = await startDaemon(context, { env: { DATABASE_POOL_MAX: '2', LEASE_SECONDS: '8' } });
