@@ -131,7 +131,7 @@ function subscribe(context: DaemonContext, subscribers: Subscribers): void {
     if (lifecycle.state === 'running') return tasks.received.runNow(tenant.slug);
     // An instance that was not started runs no tasks, so running daemons deliver the event.
     void notifyReceived(db, tenant).catch((error: unknown) =>
-      logger.debug({ err: error, tenant: tenant.slug }, 'received event was not announced; a poll finds it'),
+      logger.debug({ err: error, tenant: tenant.slug }, 'received event was not announced; a poll will find it'),
     );
   });
   signals.onWorkAvailable(({ slug, schema }, { reach, fromPeer, dueInMs, isLater }) => {

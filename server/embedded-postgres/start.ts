@@ -55,7 +55,7 @@ export async function startEmbeddedPostgres({ dataDir, logger }: EmbeddedPostgre
     const lock = await lockData(directory);
     try {
       const credentials = await readCredentials(directory);
-      const onCreate = () => logger.info({ directory }, 'creating a database; this happens once');
+      const onCreate = () => logger.info({ directory }, 'creating a database (only at the first start)');
       const cluster = await prepareClusterDirectory(directory, credentials.password, onCreate);
       const postgres = new SupervisedPostgres(directory, cluster, credentials, logger);
       await postgres.start();

@@ -66,7 +66,7 @@ export async function readTimeseries(db: Queryable, schema: Schema, request: Tim
   const level = levels[request.metric];
   const part = quantiles[request.metric];
   if (request.metric === 'oldest_age' && queue !== allQueues) {
-    throw problem('INVALID_FIELD', 'query.queue: oldest_age is known of the whole tenant only', {
+    throw problem('INVALID_FIELD', 'query.queue: oldest_age is available for the whole tenant only', {
       field: 'query.queue',
     });
   }

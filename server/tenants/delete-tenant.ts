@@ -56,7 +56,7 @@ async function markDeleting(db: Database, slug: string, options: { confirm: stri
       { id: tenant.id },
     );
     if (!sameToken(row?.delete_token ?? null, options.confirm)) {
-      throw problem('CONFLICT', 'The confirmation token is not the one of the last request to delete this tenant.', {
+      throw problem('CONFLICT', 'The confirmation token does not match the last request to delete this tenant.', {
         field: 'confirm',
       });
     }

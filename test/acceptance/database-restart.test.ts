@@ -69,7 +69,7 @@ test('an absent database is logged once for each change, without stacks, and wit
   }
   // On a busy machine the event loop is late, and an outage of half a minute is summed up: neither is a report of a change.
   const away = lines().filter(({ msg }) => !msg.startsWith('event loop was blocked') && msg !== stillAway);
-  expect(away.filter(({ msg }) => msg === 'database cannot be used; trying until it can')).toHaveLength(1);
+  expect(away.filter(({ msg }) => msg === 'database cannot be used; retrying until it can')).toHaveLength(1);
   expect(away.filter(({ err }) => err !== undefined)).toEqual([]);
   expect(away.length).toBeLessThan(10);
   await context.restart();

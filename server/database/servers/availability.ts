@@ -35,7 +35,7 @@ export class Availability {
     const now = performance.now();
     if (this.#away === undefined) {
       this.#away = { since: now, failures: 1, reportedAt: now };
-      this.#logger.error({ reason: errorMessage(error) }, 'database cannot be used; trying until it can');
+      this.#logger.error({ reason: errorMessage(error) }, 'database cannot be used; retrying until it can');
       return;
     }
     this.#away.failures += 1;

@@ -71,7 +71,7 @@ export function sessionRoutes(deps: SessionDependencies): RouteGroup {
     problems: ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS'],
     handle: async (context) => {
       const { body, request, response } = context;
-      if (deps.hostKey !== undefined) throw problem('FORBIDDEN', 'The program that serves this API signs people in.');
+      if (deps.hostKey !== undefined) throw problem('FORBIDDEN', 'This API is embedded in another program; sign in there.');
       requireSameOrigin(request);
       const token =
         body.link === undefined

@@ -61,7 +61,7 @@ async function chooseJob(tx: Queryable, schema: Schema, target: Target): Promise
   const head = (await readHeads(tx, schema, [target.id])).get(target.id);
   if (head === undefined) {
     const next = target.pausedAt === null ? undefined : await firstInLine(tx, schema, target.id);
-    if (next === undefined) throw problem('CONFLICT', `Target ${target.id} has no job that waits.`);
+    if (next === undefined) throw problem('CONFLICT', `Target ${target.id} has no waiting job.`);
     return next;
   }
   if (ownedStatuses.includes(head.status)) {

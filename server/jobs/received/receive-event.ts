@@ -83,7 +83,7 @@ export async function receiveEvent(db: Queryable, schema: Schema, event: SentEve
     eventId: event.id,
     data,
   });
-  if (known === undefined) throw problem('CONFLICT', 'The event of this id was just deleted; send it again.');
+  if (known === undefined) throw problem('CONFLICT', 'The event with this id was just deleted; send it again.');
   const { same, ...receipt } = known;
   if (same) return { ...receipt, replayed: true };
   throw problem('IDEMPOTENCY_CONFLICT', 'This id was used for an event with other data; use a new id.', {

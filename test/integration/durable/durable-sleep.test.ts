@@ -167,7 +167,7 @@ test('cancel: the job ends at once, its sleep with it, and the lane continues', 
   await becomes(behind, 'SUCCESS');
 });
 
-test('the deadline of a job stands still while it waits', async () => {
+test('the deadline of a job is suspended while it waits', async () => {
   const added = await addJob(context, { type: 'expiring', expiresInSeconds: 600, maxAttempts: 3 });
   const job = (await claim(context, { types: ['expiring'] })).jobs[0]!;
   const until = new Date(Date.now() + 60_000).toISOString();

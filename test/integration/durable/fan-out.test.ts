@@ -252,7 +252,7 @@ test('a failure that the handler caught is the same in later runs', async () => 
   expect((await becomes(job, 'SUCCESS')).result).toBe('CHILD_FAILED');
 });
 
-test('waitForChildren waits for those that were enqueued since the last such call', async () => {
+test('waitForChildren waits for the children that were enqueued since its last call', async () => {
   const done = await becomes(await enqueue('waits'), 'SUCCESS');
   expect(done.result).toEqual([8, 10, 16]);
   expect(childRuns).toBe(3);

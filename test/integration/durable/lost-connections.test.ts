@@ -91,7 +91,7 @@ test('calls whose answers are lost with their connections are repeated, and stor
   }
 });
 
-test('phases whose answers are lost are stored once, and those that end without a database when it is back', async () => {
+test('a phase whose answer is lost is stored once; one that ends while the database is away is stored when it is back', async () => {
   const { proxy, url } = await startDatabaseProxy(context);
   const ran: string[] = [];
   const phases = ['a', 'b', 'c'].map((name) => ({

@@ -179,7 +179,7 @@ test('a tenant without new events is scanned once, however many jobs wait in it'
   expect(sent.length).toBeGreaterThan(0);
 });
 
-test('the next sweep finds a job whose lease is gone in a tenant without new events, and does not scan in vain', async () => {
+test('the next sweep finds a job without a lease in a tenant without new events, and does not scan without a reason', async () => {
   const { db } = context;
   const other = { ...context, ...(await addTenant(db)) };
   const { schema, tenant } = other;

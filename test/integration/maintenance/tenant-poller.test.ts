@@ -265,7 +265,7 @@ test('without versions every tenant is probed, and a running task does not delay
   await poller.stop();
 });
 
-test('a tenant that fails does not keep others from being polled, and is polled again once it works', async () => {
+test('a tenant whose poll fails does not prevent polls of other tenants, and is polled again once it works', async () => {
   const [broken, healthy] = [await newTenant(), await newTenant()];
   const poll = pollerOver([broken.tenant, healthy.tenant]);
   await broken.db.query(`alter table ${broken.schema}.jobs rename column lane_head to gone`);

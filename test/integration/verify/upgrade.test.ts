@@ -63,7 +63,7 @@ it('proves a chain of an earlier version, and continues with it', async () => {
   expect(after.seals.end?.hash).toHaveLength(66);
 });
 
-it('accepts blocks that an earlier version pruned before the upgrade, and none that are marked later', async () => {
+it('accepts blocks that an earlier version pruned before the upgrade, and refuses blocks that are marked as pruned later', async () => {
   const where = await newLog(4);
   await asBefore(where, 9);
   const anchor = (await verify(where)).seals.end;

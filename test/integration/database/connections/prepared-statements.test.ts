@@ -233,7 +233,7 @@ test('behind a pooler, a statement that the server did not parse gets another na
   expect(await processOf(db)).toBe(pid);
 });
 
-test('behind a pooler that loses a statement, none are prepared any more', async () => {
+test('behind a pooler that loses a prepared statement, no statement is prepared any more', async () => {
   const db = await openBehindPooler();
   await use(db, numbered(1), 3);
   await db.query('deallocate all');

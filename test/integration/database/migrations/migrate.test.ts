@@ -98,7 +98,7 @@ test('an edited file is refused by name', async () => {
   await expect(migrateTenant(context.db, 'tenant_edited', { directory })).rejects.toThrow(/0000_first was edited/);
 });
 
-test('a file that comes before an applied one is refused by name', async () => {
+test('a new file that sorts before an applied one is refused by name', async () => {
   const directory = await writeMigrations({ '0000_first': first, '0002_third': second });
   await migrateTenant(context.db, 'tenant_order', { directory });
   await writeMigrations({ '0000_first': first, '0001_second': 'SELECT 1;', '0002_third': second }, directory);

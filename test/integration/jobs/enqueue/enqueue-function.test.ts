@@ -251,7 +251,7 @@ test.each<[string, string, unknown, EnqueueOptions, Record<string, unknown>]>([
   );
 });
 
-test('the same key is one job, also for two transactions at once', async () => {
+test('two concurrent transactions with the same key create one job', async () => {
   const args = { type: 'plain', payload: '{"b":1,"a":2}', idempotency_key: 'once', target: 'once' };
   const [one, two] = [await pool.connect(), await pool.connect()];
   onTestFinished(() => {

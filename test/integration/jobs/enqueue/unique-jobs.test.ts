@@ -43,7 +43,7 @@ test.each([undefined, 'lane'])('50 callers at once make one job (target %s)', as
   await checkInvariants(context);
 });
 
-test('a request that finds a key free keeps others from it until its commit', async () => {
+test('a request that takes a free key blocks other requests for it until its commit', async () => {
   await add('taken', { key: 'k' });
   await finish(context, await run('taken'));
   const unique: Unique = { key: 'k', until: 'finished', conflict: 'skip', limits: [] };

@@ -389,7 +389,7 @@ test.skipIf(process.env.TEST_POOLER_URL)(
   },
 );
 
-test('an outcome that cannot be encoded does not fail the others', async () => {
+test('an outcome that cannot be encoded does not make other outcomes fail', async () => {
   const lanes = [await startLane({}), await startLane({})];
   const circular: Record<string, unknown> = {};
   circular.self = circular;

@@ -188,7 +188,7 @@ test('revoked, expired, canceled and unknown links have pages with the reason', 
   expect((await call('DELETE', `/api/questions/${id}/links/nothing`)).status).toBe(404);
 });
 
-test('who comes second sees the first answer, but not through a link that was withdrawn', async () => {
+test('a second visitor sees the first answer, but not through a revoked link', async () => {
   const { id } = await ask('buttons');
   const [first, second, withdrawn] = [await link(id, { recipient: 'ann' }), await link(id), await link(id)];
   await call('DELETE', `/api/questions/${id}/links/${withdrawn.id}`);

@@ -206,7 +206,7 @@ test.each(['cancel', 'pause'] as const)(
   },
 );
 
-test('a stop that is requested during the last phase comes too late', async () => {
+test('a stop that is requested during the last phase has no effect', async () => {
   const added = await addJob(context, { type: 'test.late' });
   const run = async () => void (await cancelJob(context.db, context.schema, by(added.id)));
   const definition = defineJob({ type: 'test.late', phases: [{ name: 'only', run }] });

@@ -19,7 +19,7 @@ const slowHeartbeat = { leaseSeconds: 60, heartbeatSeconds: 20 };
 // Longer than a handler may begin after its stop requests were read.
 const lateMs = 600;
 
-test('a handler does not begin late if its job was canceled or paused since the claim; others of the claim do', async () => {
+test('a handler does not begin late if its job was canceled or paused since the claim; the other jobs of the claim begin', async () => {
   const { db, schema } = context;
   const [canceled, paused, other] = await addJobs(context, [{}, {}, {}]);
   const actor = 'user:ann';

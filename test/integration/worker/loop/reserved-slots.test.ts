@@ -7,7 +7,7 @@ import { addTenant, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 
-test('tenants without running jobs start although long jobs of others would take every slot', async () => {
+test('the first jobs of tenants start although long jobs of other tenants could use every slot', async () => {
   const { db } = context;
   const others = [await addTenant(db, 'one'), await addTenant(db, 'two'), await addTenant(db, 'three')];
   const second = await addTenant(db, 'second');
