@@ -133,7 +133,7 @@ function Line({ lane }: { lane: Lane }) {
       </ol>
       <span class="line-more">
         {lane.waiting}
-        {lane.waiting_exact ? '' : '+'} {lane.waiting === 1 ? 'waits' : 'wait'}
+        {lane.waiting_exact ? '' : '+'} waiting
       </span>
     </>
   );
