@@ -123,7 +123,7 @@ function* routesOf(context: DaemonContext, parts: ApiParts): Generator<RouteGrou
 // Route groups that belong together: control (jobs, targets, bulk operations) and scheduler (remote workers).
 
 export interface ControlDependencies extends JobRouteDependencies, OperationDependencies {
-  config: Pick<Config, 'workerConcurrency' | 'tenantConcurrency'>;
+  config: Pick<Config, 'workerConcurrency' | 'tenantConcurrency' | 'questionTimeoutSeconds'>;
 }
 
 export function controlRoutes(deps: ControlDependencies): RouteGroup[] {

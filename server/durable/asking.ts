@@ -91,9 +91,11 @@ function toAsking(options: AskOptions): Asking {
     ...(schema !== undefined && { schema: answerSchemaOf(schema) }),
     actions: mapList(actions, (action) => (typeof action === 'string' ? { name: action } : action)),
     assignees: options.assignees,
-    timeout_seconds: timeoutSecondsOf(options),
+    timeout_seconds: timeoutSecondsOf('ask', options),
     on_timeout: options.onTimeout,
-    reminders: mapList(reminders, (after) => (typeof after === 'string' ? parseDuration(after) / 1000 : after)),
+    reminders: mapList(reminders, (after, at) =>
+      typeof after === 'string' ? parseDuration(after, `ask.reminders[${at}]`) / 1000 : after,
+    ),
     escalate_to: typeof escalateTo === 'object' ? toEscalation(escalateTo) : escalateTo,
   };
   // A JSON copy without undefined values, which a thread can send.
@@ -111,14 +113,14 @@ function toAsking(options: AskOptions): Asking {
 /** Values of any type, which the schema of the question refuses by name. */
 type Unchecked<T> = { [K in keyof T]: unknown };
 
-function mapList<T>(list: readonly T[] | undefined, map: (item: T) => unknown): unknown {
+function mapList<T>(list: readonly T[] | undefined, map: (item: T, at: number) => unknown): unknown {
   return Array.isArray(list) ? list.map(map) : list;
 }
 
 function toEscalation(escalateTo: EscalateTo): unknown {
   const { assignees, after, afterSeconds } = escalateTo;
   refuseUnknownOptions('escalateTo of ask', escalateTo, ['assignees', 'after', 'afterSeconds']);
-  return { assignees, after_seconds: secondsOf(['after', after], ['afterSeconds', afterSeconds]) };
+  return { assignees, after_seconds: secondsOf('ask.escalateTo', ['after', after], ['afterSeconds', afterSeconds]) };
 }
 
 function answerSchemaOf(schema: NonNullable<AskOptions['schema']>): Record<string, unknown> {

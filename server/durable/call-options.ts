@@ -9,19 +9,20 @@ export interface CallTimeout {
   timeoutSeconds?: number | undefined;
 }
 
-/** The time limit in seconds, from either option. */
-export function timeoutSecondsOf({ timeout, timeoutSeconds }: CallTimeout): number | undefined {
-  return secondsOf(['timeout', timeout], ['timeoutSeconds', timeoutSeconds]);
+/** The time limit of the call in seconds, from either option. */
+export function timeoutSecondsOf(call: string, { timeout, timeoutSeconds }: CallTimeout): number | undefined {
+  return secondsOf(call, ['timeout', timeout], ['timeoutSeconds', timeoutSeconds]);
 }
 
-/** A time that is given as a duration or in seconds, by the names of both options. */
+/** A time that is given as a duration or in seconds, by the names of both options of the call. */
 export function secondsOf(
+  call: string,
   [name, duration]: [string, Duration | undefined],
   [nameInSeconds, seconds]: [string, number | undefined],
 ): number | undefined {
   if (duration === undefined) return seconds;
-  if (seconds !== undefined) throw new TypeError(`give ${name} or ${nameInSeconds}, not both`);
-  return parseDuration(duration) / 1000;
+  if (seconds !== undefined) throw new TypeError(`${call}: give ${name} or ${nameInSeconds}, not both`);
+  return parseDuration(duration, `${call}.${name}`) / 1000;
 }
 
 export function refuseUnknownOptions(call: string, options: object, known: readonly string[]): void {

@@ -92,7 +92,7 @@ export class DurableCalls {
           name: call.name,
           run: (signal) => run({ signal }),
           retry: options.retry,
-          timeoutSeconds: timeoutSecondsOf(options),
+          timeoutSeconds: timeoutSecondsOf('step', options),
           stopping: this.#parts.stopping,
           effects: this.#parts.effects(),
         });

@@ -75,7 +75,7 @@ export class DurableFunctions implements DurableContext {
   get sleepFor() {
     return async (duration: Duration, options: SleepOptions = {}): Promise<void> => {
       refuseUnknownOptions('sleepFor', options, ['name']);
-      await this.#durableCalls.sleep({ ms: parseDuration(duration) }, options.name);
+      await this.#durableCalls.sleep({ ms: parseDuration(duration, 'the time of sleepFor') }, options.name);
     };
   }
 
@@ -83,7 +83,8 @@ export class DurableFunctions implements DurableContext {
     return async (time: Date | string, options: SleepOptions = {}): Promise<void> => {
       refuseUnknownOptions('sleepUntil', options, ['name']);
       const at = new Date(time);
-      if (Number.isNaN(at.getTime())) throw new RangeError('sleepUntil needs a date, or its text in ISO 8601');
+      if (Number.isNaN(at.getTime()))
+        throw new RangeError('the time of sleepUntil must be a date, or its text in ISO 8601');
       await this.#durableCalls.sleep({ until: at.toISOString() }, options.name);
     };
   }
@@ -155,7 +156,7 @@ const retryOptions: readonly (keyof RetryOptions)[] = [
 /** Throws for options that the step would ignore or misread. */
 function checkStepOptions(options: StepOptions): void {
   refuseUnknownOptions('step', options, stepOptions);
-  const seconds = timeoutSecondsOf(options);
+  const seconds = timeoutSecondsOf('step', options);
   if (seconds !== undefined && !(seconds > 0)) throw new RangeError('the time limit of a step must be above 0');
   const { retry } = options;
   if (retry === undefined) return;

@@ -54,7 +54,7 @@ async function wait(
 function toWantedEvent(name: string, options: EventWaitOptions): WantedEvent {
   refuseUnknownOptions('waitForEvent', options, ['match', 'timeout', 'timeoutSeconds', 'schema', 'name']);
   const { match } = options;
-  const timeoutSeconds = timeoutSecondsOf(options);
+  const timeoutSeconds = timeoutSecondsOf('waitForEvent', options);
   const checked = eventName.safeParse(name);
   if (!checked.success) throw new TypeError(`the name of an event ${checked.error.issues[0]?.message}`);
   if (timeoutSeconds !== undefined && !(timeoutSeconds >= 0 && timeoutSeconds <= maxSeconds)) {

@@ -3,18 +3,26 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
-import { noStep } from '../jobs/flows/dependencies.ts';
+import { type FailurePolicy, isUnfinished, noStep } from '../jobs/flows/dependencies.ts';
+import { describeHold, holdOf } from '../jobs/model/hold.ts';
 import type { Job } from '../jobs/model/job.ts';
-import { isOnHold, type Status } from '../jobs/model/states.ts';
+import { heldStatuses, isOnHold, type Status, statusIn } from '../jobs/model/states.ts';
 import { describeWaiting, type Waiting, waitsForJobs } from '../jobs/model/waiting.ts';
-import { jobAction, type Reason } from './reason.ts';
+import { answerAction, jobAction, type Reason } from './reason.ts';
 
 const maxShown = 10;
 
 export async function dependencyReasons(db: Queryable, schema: Schema, job: Job): Promise<Reason[]> {
   const { waiting } = job;
   if (job.status !== 'WAITING' || waiting === null || !waitsForJobs(waiting)) return [];
-  if (waiting.kind === 'children') return [await waitsForChildren(db, schema, job, waiting)];
+  if (waiting.kind === 'children') {
+    const held = await heldChildrenStatement.query<HeldChild>(db, schema, {
+      jobId: job.id,
+      step: waiting.step,
+      limit: maxShown,
+    });
+    return [await waitsForChildren(db, schema, job, waiting), ...held.map(childHeld)];
+  }
   if (waiting.kind === 'after') return runsAfter(db, schema, job, waiting);
   return [waitsForTurn(job, waiting)];
 }
@@ -26,7 +34,7 @@ interface Counts {
 
 const countStatement = statement(`
   select count(*)::int as total,
-         (count(*) filter (where d.state in ('gated', 'open')))::int as unfinished
+         (count(*) filter (where ${isUnfinished()}))::int as unfinished
     from ${tenant}.dependencies d
    where d.job_id = :jobId
      and d.step = :step`);
@@ -52,12 +60,54 @@ async function waitsForChildren(db: Queryable, schema: Schema, job: Job, { step,
   };
 }
 
+type HeldChild = Pick<Job, 'id' | 'type' | 'status' | 'error' | 'hold' | 'heldSince'> & {
+  question: string | null;
+  title: string | null;
+};
+
+// Without a person these children do not end.
+const heldChildrenStatement = statement(`
+  select j.id, j.type, j.status, j.error, j.hold, j.held_since as "heldSince", q.id as question, q.title
+    from ${tenant}.dependencies d
+    join ${tenant}.jobs j on j.id = d.after_id
+    left join ${tenant}.questions q on q.job_id = j.id and q.status = 'open'
+   where d.job_id = :jobId
+     and d.step = :step
+     and ${isUnfinished()}
+     and (${statusIn(heldStatuses, 'j.status')} or (j.status = 'WAITING' and q.id is not null))
+   order by d.position
+   limit :limit`);
+
+function childHeld(child: HeldChild): Reason {
+  const { id, type, status, question, title } = child;
+  const hold = holdOf(child);
+  const asks =
+    question === null ? '' : `${hold === undefined ? ' for' : '; it waits for'} a person to answer "${title}"`;
+  return {
+    code: 'CHILD_HELD',
+    detail: `Child ${id} (${type}) is ${status}${hold === undefined ? '' : `: ${describeHold(hold)}`}${asks}.`,
+    jobId: id,
+    since: child.heldSince,
+    ...(hold && { hold }),
+    release: {
+      detail:
+        question === null ? `Resume, resolve or cancel child ${id}.` : 'A person answers its question, or cancels it.',
+      at: null,
+      actions: [
+        ...(question === null ? [] : [answerAction(question)]),
+        ...(hold === undefined ? [] : [jobAction(id, 'resume'), jobAction(id, 'resolve')]),
+        jobAction(id, 'cancel'),
+      ],
+    },
+  };
+}
+
 interface Unfinished {
   id: string;
   type: string | null;
   status: Status | null;
   message: string | null;
-  on_failure: string;
+  on_failure: FailurePolicy;
 }
 
 const unfinishedStatement = statement(`
@@ -66,7 +116,7 @@ const unfinishedStatement = statement(`
     left join ${tenant}.jobs j on j.id = d.after_id
    where d.job_id = :jobId
      and d.step = '${noStep}'
-     and d.state in ('gated', 'open')
+     and ${isUnfinished()}
    order by d.position
    limit :limit`);
 
@@ -97,7 +147,8 @@ function afterJob({ id, type, status, message, on_failure }: Unfinished): Reason
   const why = isHeld && message !== null ? ` (${message})` : '';
   return {
     code: 'AFTER_JOB',
-    detail: `It runs after job ${id}${type === null ? '' : ` (${type})`}, which is ${status ?? 'deleted'}${why}. If it fails: ${on_failure}.`,
+    detail:
+      `It runs after job ${id}${type === null ? '' : ` (${type})`}, which is ${status ?? 'deleted'}${why}. ${isHeld ? '' : ifItFails[on_failure]}`.trimEnd(),
     jobId: id,
     release: {
       detail: isHeld ? `Resume or resolve job ${id}.` : `Job ${id} ends.`,
@@ -106,6 +157,13 @@ function afterJob({ id, type, status, message, on_failure }: Unfinished): Reason
     },
   };
 }
+
+/** What a failure of the other job does to this one. */
+const ifItFails: Record<FailurePolicy, string> = {
+  hold: 'If that job fails, this one waits until it is resumed or resolved.',
+  cancel: 'If that job fails, this one is canceled.',
+  continue: 'If that job fails, this one runs all the same.',
+};
 
 function waitsForTurn(job: Job, waiting: Waiting): Reason {
   return {

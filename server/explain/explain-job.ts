@@ -1,7 +1,6 @@
 // Explains why a job is not running: every current reason, each with the actions that would release it. A job without
 // reasons is running, or the next claim takes it.
 import type { Queryable } from '../database/database.ts';
-import type { Schema } from '../database/identifiers.ts';
 import { type LimitWait, readLimitWaits } from '../jobs/limits/read-limits.ts';
 import { describeHold, type Hold, holdOf } from '../jobs/model/hold.ts';
 import { type Job, priorityRank } from '../jobs/model/job.ts';
@@ -40,7 +39,7 @@ export async function explainJob(db: Queryable, job: Job, view: WorkerView): Pro
   }
   const lane = await laneReasons(db, view.tenant.schema, job);
   const reasons = [
-    ...(await ownReasons(db, view.tenant.schema, job)),
+    ...(await ownReasons(db, job, view)),
     ...(await dependencyReasons(db, view.tenant.schema, job)),
     ...lane.reasons,
     ...(await limitReasons(db, job, view.tenant)),
@@ -59,7 +58,8 @@ function finished(job: Job): Reason {
   };
 }
 
-async function ownReasons(db: Queryable, schema: Schema, job: Job): Promise<Reason[]> {
+async function ownReasons(db: Queryable, job: Job, view: WorkerView): Promise<Reason[]> {
+  const { schema } = view.tenant;
   if (isOnHold(job.status)) {
     const asked = isBudgetError(job.error) ? await readBudgetQuestion(db, schema, job.id) : undefined;
     return [held(job, asked), ...(await heldWaits(db, schema, job))];
@@ -69,7 +69,7 @@ async function ownReasons(db: Queryable, schema: Schema, job: Job): Promise<Reas
     if (waitsForJobs(job.waiting)) return [];
     const { question } = job.waiting;
     const asked = question === undefined ? undefined : await readQuestion(db, schema, question);
-    return [waiting(job, job.waiting, asked)];
+    return [waiting(job, job.waiting, asked, view)];
   }
   return ownedStatuses.includes(job.status) ? [claimed(job)] : [];
 }
@@ -113,7 +113,7 @@ function held(job: Job, asked: Pick<Question, 'id' | 'title'> | undefined): Reas
     release: {
       detail:
         asked === undefined
-          ? 'Resume it to run it again; resolve or cancel it to end it.'
+          ? `Resume it to run it ${hold?.kind === 'dependency' ? 'without that job' : 'again'}; resolve or cancel it to end it.`
           : `Answer the question "${asked.title}". Or act on the job: resume it with a higher limit, resolve it or cancel it.`,
       at: null,
       actions: [...(asked === undefined ? [] : [answerAction(asked.id)]), jobAction(job.id, 'resume')],
@@ -121,18 +121,23 @@ function held(job: Job, asked: Pick<Question, 'id' | 'title'> | undefined): Reas
   };
 }
 
-function waiting(job: Job, waits: Waiting, asked: Question | undefined): Reason {
+function waiting(job: Job, waits: Waiting, asked: Question | undefined, view: WorkerView): Reason {
   return {
     code: 'WAITING',
     detail: `The job ${describeWaiting({ ...waits, title: asked?.title })}. It has waited since ${job.heldSince} and uses no slot and no lease${
       waits.lane === 'released' ? '; it has left its lane' : ''
     }.`,
     since: job.heldSince,
-    release: releaseOf(job, waits, asked),
+    release: releaseOf(job, waits, asked, view),
   };
 }
 
-function releaseOf(job: Job, { kind, until, event, question }: Waiting, asked: Question | undefined): Release {
+function releaseOf(
+  job: Job,
+  { kind, until, event, question }: Waiting,
+  asked: Question | undefined,
+  { questionTimeoutSeconds }: WorkerView,
+): Release {
   const cancel = jobAction(job.id, 'cancel');
   if (kind === 'event' && event !== undefined) {
     const atLatest = until === undefined ? '' : `, or at ${until}`;
@@ -140,9 +145,17 @@ function releaseOf(job: Job, { kind, until, event, question }: Waiting, asked: Q
     return { detail, at: until ?? null, actions: [sendAction(event), cancel] };
   }
   if (kind !== 'question') return { detail: `The job wakes at ${until}.`, at: until ?? null, actions: [cancel] };
-  const otherwise = asked?.onTimeout ? 'its default answer applies' : 'the job fails with QUESTION_EXPIRED';
-  const detail = `A person answers the question. If nobody has answered at ${until}, ${otherwise}. QUESTION_TIMEOUT_SECONDS is the limit for questions without one of their own.`;
+  const isDefault =
+    asked !== undefined && Date.parse(asked.expiresAt) - Date.parse(asked.askedAt) === questionTimeoutSeconds * 1000;
+  const limit = isDefault ? ' This is the default time limit, QUESTION_TIMEOUT_SECONDS.' : '';
+  const detail = `A person answers the question. If nobody has answered at ${until}, ${withoutAnswer(asked)}.${limit}`;
   return { detail, at: until ?? null, actions: [...(question === undefined ? [] : [answerAction(question)]), cancel] };
+}
+
+function withoutAnswer(asked: Question | undefined): string {
+  if (!asked?.onTimeout) return 'the job fails with QUESTION_EXPIRED';
+  const { action } = asked.onTimeout;
+  return `its default answer applies${action === undefined ? '' : ` ("${action}")`}`;
 }
 
 function scheduled(job: Job): Reason {
@@ -182,12 +195,13 @@ function limited({ limit, value, running, ahead, at }: LimitWait): Reason {
   const before = ahead === 0 ? '' : `, and ${ahead} ${ahead === 1 ? 'job is' : 'jobs are'} ahead`;
   const tokens = rate === undefined ? '' : ` It allows ${rate} starts per ${per}.`;
   const slots = concurrency === undefined ? '' : ` ${running} of ${concurrency} are running.`;
+  const room = concurrency === 0 ? `starts no job${before}.` : `has no room${before}.${tokens}${slots}`;
+  const atTime = at === null ? 'A running job ends' : `A token comes at ${at}`;
   return {
     code: 'LIMITED',
-    detail: `${which} has no room${before}.${tokens}${slots}`,
+    detail: `${which} ${room}`,
     release: {
-      detail:
-        at === null ? 'A running job ends, or the limit is raised.' : `A token comes at ${at}, or the limit is raised.`,
+      detail: concurrency === 0 ? 'The limit is raised.' : `${atTime}, or the limit is raised.`,
       at,
       actions: [{ action: 'raise limit', method: 'PUT', path: `/api/limits/${encodeURIComponent(name)}` }],
     },

@@ -8,8 +8,10 @@ import { type LaneJob, laneColumns, maxCounted, readHeads } from '../jobs/lanes/
 import { mustFindTarget, type Target } from '../jobs/lanes/target.ts';
 import { describeHold, holdOf } from '../jobs/model/hold.ts';
 import { holdsLane, type Job, priorityRank } from '../jobs/model/job.ts';
+import { isBudgetError } from '../jobs/model/job-errors.ts';
 import { isOnHold } from '../jobs/model/states.ts';
 import { describeWaiting } from '../jobs/model/waiting.ts';
+import { readBudgetQuestion } from '../jobs/questions/budget-question.ts';
 import { maxInt8 } from '../kernel/limits.ts';
 import { answerAction, jobAction, type Reason, type ReleaseAction, sendAction } from './reason.ts';
 
@@ -30,7 +32,7 @@ export async function laneReasons(
   const ahead = await readAhead(db, schema, job, place);
   const shown = [...(head === undefined ? [] : [head]), ...ahead];
   const count = ahead.length < maxShown ? ahead.length : await countAhead(db, schema, job, place);
-  reasons.push(...shown.map((other) => (holdsLane(other) ? targetHeld(other) : behindJob(other))));
+  for (const other of shown) reasons.push(holdsLane(other) ? await targetHeld(db, schema, other) : behindJob(other));
   if (count > ahead.length) reasons.push(behindMore(count - ahead.length));
   return { reasons, position: job.laneHead ? 1 : count + (head === undefined ? 1 : 2) };
 }
@@ -116,8 +118,10 @@ function pausedTarget(target: Target): Reason {
   };
 }
 
-function targetHeld(holder: LaneJob): Reason {
+async function targetHeld(db: Queryable, schema: Schema, holder: LaneJob): Promise<Reason> {
   const hold = holdOf(holder);
+  const asked = isBudgetError(holder.error) ? await readBudgetQuestion(db, schema, holder.id) : undefined;
+  const answer = asked === undefined ? '' : 'Answer its question. ';
   const why = hold === undefined ? '' : `: ${describeHold(hold)}`;
   return {
     code: 'TARGET_HELD',
@@ -126,9 +130,14 @@ function targetHeld(holder: LaneJob): Reason {
     since: holder.heldSince,
     ...(hold && { hold }),
     release: {
-      detail: `Resume, resolve or skip job ${holder.id}.`,
+      detail: `${answer}Resume, resolve or skip job ${holder.id}.`,
       at: null,
-      actions: [jobAction(holder.id, 'resume'), jobAction(holder.id, 'resolve'), jobAction(holder.id, 'skip')],
+      actions: [
+        ...(asked === undefined ? [] : [answerAction(asked.id)]),
+        jobAction(holder.id, 'resume'),
+        jobAction(holder.id, 'resolve'),
+        jobAction(holder.id, 'skip'),
+      ],
     },
   };
 }

@@ -9,6 +9,7 @@ export const reasonCodes = [
   'BACKOFF',
   'WAITING',
   'AFTER_JOB',
+  'CHILD_HELD',
   'CLAIMED',
   'NO_LEASE',
   'TARGET_PAUSED',

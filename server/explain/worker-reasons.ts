@@ -16,6 +16,7 @@ export interface WorkerView {
   /** Slots of one daemon, for all tenants and for one. */
   workerConcurrency: number;
   tenantConcurrency: number;
+  questionTimeoutSeconds: number;
   capacities: readonly Capacity[];
 }
 

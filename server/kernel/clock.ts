@@ -86,12 +86,12 @@ const unitMs: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000
 const pattern = /^(\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+$/;
 const part = /(\d+(?:\.\d+)?)(ms|s|m|h|d|w)/g;
 
-/** Returns milliseconds. */
-export function parseDuration(duration: Duration): number {
+/** Returns milliseconds. An error begins with the name of what should be a duration. */
+export function parseDuration(duration: Duration, name = 'a duration'): number {
   const ms = typeof duration === 'number' ? duration : sumOf(String(duration).replaceAll(' ', ''));
   if (ms >= 0 && ms <= maxSeconds * 1000) return ms;
   throw new RangeError(
-    `a duration is a number of milliseconds from 0, or a text such as "90s", "3d" or "1h30m", not ${JSON.stringify(duration)}`,
+    `${name} must be a number of milliseconds from 0, or a text such as "90s", "3d" or "1h30m", not ${JSON.stringify(duration)}`,
   );
 }
 

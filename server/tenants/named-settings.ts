@@ -83,12 +83,15 @@ export function burstOf(limit: Pick<Limit, 'rate' | 'per' | 'burst'>): number {
 
 /** Tokens, cents, requests. */
 export const unitPattern = /^[a-z][a-z0-9_]{0,39}$/;
-const unitName = z.string().regex(unitPattern, `must match ${unitPattern.source}`);
+const noUnit = `must be the name of a unit, which matches ${unitPattern.source}`;
+const unitName = z.string().regex(unitPattern, noUnit);
 const maxAmount = 1e15;
 
 /** By unit. */
 export const unitAmounts = z
-  .record(unitName, z.number().min(0).max(maxAmount))
+  .record(unitName, z.number().min(0).max(maxAmount), {
+    error: ({ code }) => (code === 'invalid_key' ? noUnit : undefined),
+  })
   .refine((units) => Object.keys(units).length <= 20, 'has more than 20 units');
 
 export const budgetSetting = z

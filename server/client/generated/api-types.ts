@@ -664,6 +664,7 @@ export interface Why {
       | 'BACKOFF'
       | 'WAITING'
       | 'AFTER_JOB'
+      | 'CHILD_HELD'
       | 'CLAIMED'
       | 'NO_LEASE'
       | 'TARGET_PAUSED'

@@ -15,6 +15,7 @@ import { afterField, shortestEdge } from '../flows/after-request.ts';
 import { limitKeysOf } from '../limits/limit-keys.ts';
 import { requestColumns, sqlName } from '../model/columns.ts';
 import { priorities, type RetryPolicy } from '../model/job.ts';
+import type { Units } from '../model/job-budget.ts';
 import type { NewJob } from './enqueue.ts';
 import { checkDocument, noteLimitBytes } from './enqueue-limits.ts';
 import type { JobTypes, TypeDefaults } from './job-types.ts';
@@ -117,15 +118,28 @@ export async function toNewJob(request: JobRequest, context: RequestContext): Pr
   job.webhookUrl = request.webhook_url === undefined ? undefined : normalizeUrl(request.webhook_url);
   if (request.client_request_id !== undefined) Object.assign(job, requestHashes(request));
   job.traceparent = context.traceparent;
-  const { tokens: tokenBudget, ...budget } = request.budget ?? {};
-  job.budget = Object.keys(budget).length === 0 ? undefined : budget;
-  job.tokenLimit = request.token_limit ?? (tokenBudget === undefined ? undefined : Math.floor(tokenBudget));
+  Object.assign(job, ownBudgets(request));
   job.phases = defaults.phases;
   if (request.unique !== undefined) job.unique = { ...request.unique, limits: context.tenant.limits };
   job.limitKeys = limitKeysOf(context.tenant.limits, job);
   // The parsed payload is not read any more: its text goes into the statement and the answer.
   if (isLarge) job.payload = new JsonText(text);
   return job;
+}
+
+/** The budgets that a request gives to its job. Tokens have a limit of their own. */
+export function ownBudgets({
+  budget = {},
+  token_limit,
+}: {
+  budget?: Units | undefined;
+  token_limit?: number | null | undefined;
+}): Pick<NewJob, 'budget' | 'tokenLimit'> {
+  const { tokens, ...others } = budget;
+  return {
+    budget: Object.keys(others).length === 0 ? undefined : others,
+    tokenLimit: token_limit ?? (tokens === undefined ? undefined : Math.floor(tokens)),
+  };
 }
 
 type TypeLocation = 'local' | 'otherDaemon' | 'remote';

@@ -27,7 +27,11 @@ const edgeRequest = z
   .meta({ id: 'AfterJob' });
 
 export const afterField = z
-  .array(z.union([reference, edgeRequest]))
+  .array(
+    z.union([reference, edgeRequest], {
+      error: `must be a job's id or client_request_id, or { job, on_failure } with one of ${failurePolicies.join(', ')}`,
+    }),
+  )
   .max(maxAfter)
   .describe('Ids or client_request_ids of jobs that have to succeed first; also of other jobs of the same batch.');
 type AfterRequest = z.output<typeof afterField>;

@@ -7,7 +7,7 @@ import type { Waiting } from '../model/waiting.ts';
 
 /** The effect on a job if a job that it runs after ends without success: it is held for a person, canceled, or runs. */
 export const failurePolicies = ['hold', 'cancel', 'continue'] as const;
-type FailurePolicy = (typeof failurePolicies)[number];
+export type FailurePolicy = (typeof failurePolicies)[number];
 
 export interface Dependency {
   id: string;

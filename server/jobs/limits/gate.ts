@@ -41,14 +41,19 @@ export async function openGate(db: Database, schema: Schema, request: GateReques
   const { limits, claimants, room, from = {} } = request;
   const rows = await db.pipelinedTransaction(async (tx) => {
     const [, , opened] = await Promise.all([
-      lockStatement.query(tx, schema, {}),
-      closeStatement.query(tx, schema, { unclaimedSeconds }),
-      gateStatement.query<GateRow>(tx, schema, {
-        limits: JSON.stringify(limits.map(toGateLimit)),
-        claimants: JSON.stringify(claimants.map((who) => ({ who, after: from[who] ?? null }))),
-        room,
-        maxGroups,
-      }),
+      lockStatement.query(tx, schema, {}, 'prepared'),
+      closeStatement.query(tx, schema, { unclaimedSeconds }, 'prepared'),
+      gateStatement.query<GateRow>(
+        tx,
+        schema,
+        {
+          limits: JSON.stringify(limits.map(toGateLimit)),
+          claimants: JSON.stringify(claimants.map((who) => ({ who, after: from[who] ?? null }))),
+          room,
+          maxGroups,
+        },
+        'prepared',
+      ),
     ]);
     return opened;
   });

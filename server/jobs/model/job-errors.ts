@@ -28,7 +28,7 @@ export const jobErrors = {
     'A child that `fanOut` or `waitForChildren` waited for did not succeed; `error.details.children` names it.',
   DEPENDENCY_FAILED: 'A job that this one runs after did not succeed.',
   QUEUE_FULL: 'A child job was refused because the tenant has reached `max_queued`.',
-  TIMEOUT: 'The attempt, or a phase of it, ran longer than it may.',
+  TIMEOUT: 'The attempt, or a step or phase of it, ran longer than it may.',
   TOKEN_LIMIT: 'The job used more tokens than its limit allows; `error.details` has used and limit.',
   BUDGET_SPENT:
     'The job used more of a unit than a budget allows; `error.details` has unit, used, limit and the name of the budget.',
@@ -71,8 +71,13 @@ export function isBudgetErrorSql(error = 'j.error'): string {
   return `${error} ->> 'code' in ('TOKEN_LIMIT', 'BUDGET_SPENT')`;
 }
 
-export function timeoutError(seconds: number): JobError {
-  return jobError('TIMEOUT', `The attempt ran longer than ${seconds} s.`);
+/** With the name of the step or phase whose code did not stop when its time was up. */
+export function timeoutError(seconds: number, unstopped?: string): JobError {
+  const message =
+    unstopped === undefined
+      ? `The attempt ran longer than ${seconds} s.`
+      : `"${unstopped}" ran longer than ${seconds} s and did not stop.`;
+  return jobError('TIMEOUT', message);
 }
 
 /** True if the error has this code of the engine. */

@@ -45,7 +45,7 @@ function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | 
     case 'budgetSpent':
       return { kind: 'fail', error: budgetError(reason) };
     case 'timedOut': {
-      const error = timeoutError(reason.afterSeconds);
+      const error = timeoutError(reason.afterSeconds, reason.phase);
       return outcomeOfFailure(job, error, false, random);
     }
     case 'paused':

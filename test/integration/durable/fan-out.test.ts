@@ -1,6 +1,8 @@
 // Waiting for children: they are enqueued once however often the handler runs, the parent has no slot and no lease
 // meanwhile, and pause, cancel, resume, crash and drain do what a person expects.
 import { beforeEach, expect, test } from 'vitest';
+import { explainJob } from '../../../server/explain/explain-job.ts';
+import type { Reason } from '../../../server/explain/reason.ts';
 import { cancelJob, pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
@@ -143,6 +145,7 @@ const handlers = [
       return 'repaired';
     },
   }),
+  defineJob({ type: 'asks', run: ({ ask }) => ask({ title: 'Go?', actions: ['Yes'] }) }),
   defineJob({
     type: 'hangs',
     run: ({ signal }) => new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
@@ -167,6 +170,11 @@ async function childrenOf(parent: Pick<Job, 'id'>): Promise<Pick<Job, 'id' | 'st
   return context.db.query(`select id, status from ${context.schema}.jobs where parent_id = $1 order by id`, [
     parent.id,
   ]);
+}
+
+async function why(job: Pick<Job, 'id'>): Promise<Reason[]> {
+  const view = { tenant: context.tenant, daemons: [], capacities: [], tenantConcurrency: 1, workerConcurrency: 1 };
+  return (await explainJob(context.db, await reread(context, job), { ...view, questionTimeoutSeconds: 1 })).reasons;
 }
 
 async function openEdges(parent: Pick<Job, 'id'>): Promise<number> {
@@ -297,6 +305,40 @@ test('pause and resume of a waiting parent; a pause of a child that waits for it
   expect(await becomes(job, 'WAITING')).toMatchObject({ waiting: { kind: 'children', step: 'all', jobs: 3 } });
   await eventually(async () => expect(parentRuns).toBe(2));
   await becomes(job, 'WAITING');
+  await cancelJob(context.db, context.schema, by(job));
+  running.daemon.signals.eventsWritten(context.tenant);
+  await allAre(job, 'CANCELED');
+});
+
+test('`why` of a parent names the children that need a person', async () => {
+  const job = await becomes(await enqueue('fan', { count: 3, child: 'asks' }), 'WAITING');
+  const children = await childrenOf(job);
+  for (const child of children) await becomes(child, 'WAITING');
+  await pauseJob(context.db, context.schema, { ...by(children[1]!), author: 'ann', reason: 'lunch' });
+  const path = (id: string, action: string) => `/api/jobs/${id}/${action}`;
+  const [summary, ...others] = await why(job);
+  const held = others.filter(({ code }) => code === 'CHILD_HELD');
+  expect(summary).toMatchObject({ code: 'WAITING', detail: expect.stringContaining('3 of its 3 children') });
+  expect(held).toMatchObject([
+    {
+      code: 'CHILD_HELD',
+      jobId: children[0]!.id,
+      detail: expect.stringContaining('is WAITING for a person to answer "Go?"'),
+    },
+    {
+      code: 'CHILD_HELD',
+      jobId: children[1]!.id,
+      detail: expect.stringContaining('is PAUSED: paused by ann: lunch; it waits for a person to answer "Go?"'),
+      hold: { kind: 'user' },
+    },
+    { code: 'CHILD_HELD', jobId: children[2]!.id },
+  ]);
+  expect(held.map(({ release }) => release.actions.map(({ action }) => action))).toEqual([
+    ['answer', 'cancel'],
+    ['answer', 'resume', 'resolve', 'cancel'],
+    ['answer', 'cancel'],
+  ]);
+  expect(held[1]!.release.actions[1]).toMatchObject({ path: path(children[1]!.id, 'resume') });
   await cancelJob(context.db, context.schema, by(job));
   running.daemon.signals.eventsWritten(context.tenant);
   await allAre(job, 'CANCELED');

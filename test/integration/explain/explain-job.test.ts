@@ -21,6 +21,7 @@ const view = (over: Partial<WorkerView> = {}): WorkerView => ({
   daemons: [{ ...daemon, jobTypes: ['demo.echo', type] }],
   workerConcurrency: 100,
   tenantConcurrency: 100,
+  questionTimeoutSeconds: 604_800,
   capacities: [],
   ...over,
 });

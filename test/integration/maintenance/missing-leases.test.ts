@@ -73,7 +73,14 @@ test.each(cases)(
     const { db, schema, tenant } = context;
     const job = await own(status, queue);
     const next = await addJob(context, { targetId: queue });
-    const view = { tenant, daemons: [], capacities: [], tenantConcurrency: 1, workerConcurrency: 1 };
+    const view = {
+      tenant,
+      daemons: [],
+      capacities: [],
+      tenantConcurrency: 1,
+      workerConcurrency: 1,
+      questionTimeoutSeconds: 1,
+    };
     const why = async (one: Job) => explainJob(db, await reread(context, one), view as never);
     await lose(job, 'deleted');
     expect((await verifyTenant(db, schema)).violations).toEqual([

@@ -153,8 +153,8 @@ test('a wait has a time limit as a duration or in seconds, and refuses options t
   expect((await given({ timeout: '14d' })).eventWaits).toMatchObject([{ timeoutSeconds: 14 * 86_400 }]);
   expect((await given({ timeout: 1500 })).eventWaits).toMatchObject([{ timeoutSeconds: 1.5 }]);
   const refused = [
-    [{ timeout: '1d', timeoutSeconds: 5 }, 'give timeout or timeoutSeconds, not both'],
-    [{ timeout: 'soon' }, 'a duration is a number of milliseconds from 0'],
+    [{ timeout: '1d', timeoutSeconds: 5 }, 'waitForEvent: give timeout or timeoutSeconds, not both'],
+    [{ timeout: 'soon' }, 'waitForEvent.timeout must be a number of milliseconds from 0'],
     [{ timout: '1d' }, 'waitForEvent has no option "timout"; it has match, timeout'],
   ] as const;
   for (const [options, message] of refused) {
@@ -223,7 +223,10 @@ test('a call refuses options that it does not have, and values that it would mis
     ['ask', { actions: 'Yes' }, 'ask.actions: '],
     ['ask', { actions: ['Yes', 'Yes'] }, 'ask.actions[1].name: is used twice'],
     ['ask', { reminders: 3600 }, 'ask.reminders: '],
-    ['ask', { reminders: ['soon'] }, 'a duration is a number of milliseconds from 0'],
+    ['step', { timeout: 'soon' }, 'step.timeout must be a number of milliseconds from 0'],
+    ['ask', { timeout: 'soon' }, 'ask.timeout must be a number of milliseconds from 0'],
+    ['ask', { reminders: ['1h', 'soon'] }, 'ask.reminders[1] must be a number of milliseconds from 0'],
+    ['ask', { escalateTo: { assignees: ['boss'], after: 'soon' } }, 'ask.escalateTo.after must be a number'],
     ['ask', { escalateTo: 'boss' }, 'ask.escalateTo: '],
     ['ask', { escalateTo: { assignees: ['boss'] } }, 'ask.escalateTo.after: '],
     ['ask', { escalateTo: { assignees: ['boss'], afterwards: 1 } }, 'escalateTo of ask has no option "afterwards"'],

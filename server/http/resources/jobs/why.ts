@@ -14,7 +14,7 @@ import { jobHoldSchema, jobParams, targetJobParams } from './job-schema.ts';
 import { mustReadJob } from './jobs.ts';
 
 interface WhyDependencies {
-  config: Pick<Config, 'workerConcurrency' | 'tenantConcurrency'>;
+  config: Pick<Config, 'workerConcurrency' | 'tenantConcurrency' | 'questionTimeoutSeconds'>;
 }
 
 const time = z.iso.datetime({ offset: true });
@@ -55,6 +55,7 @@ export function whyRoutes({ config }: WhyDependencies): RouteGroup {
       daemons: await readLiveDaemons(tx),
       workerConcurrency: config.workerConcurrency,
       tenantConcurrency: config.tenantConcurrency,
+      questionTimeoutSeconds: config.questionTimeoutSeconds,
       capacities: await readCapacities(tx, tenant.schema, ['', job.queue]),
     });
     return {

@@ -5,7 +5,7 @@ import type { StepGroupCommit } from '../../../jobs/attempt/step-group-commit.ts
 import type { CommitSignals } from '../../../jobs/commit-signals.ts';
 import type { NewJob } from '../../../jobs/enqueue/enqueue.ts';
 import type { QueueLimit } from '../../../jobs/enqueue/enqueue-limits.ts';
-import { requestHash } from '../../../jobs/enqueue/job-request.ts';
+import { ownBudgets, requestHash } from '../../../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../../../jobs/enqueue/job-types.ts';
 import { linkJobs } from '../../../jobs/flows/after-request.ts';
 import { limitKeysOf } from '../../../jobs/limits/limit-keys.ts';
@@ -104,7 +104,7 @@ function toNewJob(body: z.output<typeof submitBody>, { limits }: Tenant): NewJob
     payload: body.payload ?? {},
     targetId: body.target_id ?? undefined,
     maxAttempts: body.max_attempts,
-    tokenLimit: body.token_limit ?? undefined,
+    ...ownBudgets(body),
     clientRequestId: body.client_request_id ?? undefined,
     requestHash: body.client_request_id ? requestHash(body, 'submit:') : undefined,
     remote: true,

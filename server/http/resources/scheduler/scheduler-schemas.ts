@@ -98,6 +98,9 @@ export const submitBody = z.strictObject({
     .describe('The lane of the job. Without one it runs in parallel with all others.'),
   max_attempts: z.int().min(1).max(100).default(1),
   token_limit: z.int().min(0).nullish().describe('Maximum tokens over all attempts; 0 means no limit.'),
+  budget: unitAmounts
+    .optional()
+    .describe('How much the job may use of each unit, over all attempts: `{ "cents": 500 }`; 0 means no limit.'),
   unique: uniqueRequest.optional(),
   after: afterField.optional(),
 });

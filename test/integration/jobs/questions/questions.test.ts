@@ -172,7 +172,7 @@ test('a handler asks over HTTP, gets the answer and ends in SUCCESS', async () =
   expect(attention.questions.open).toBeGreaterThan(0);
   expect(attention.questions.newest).toContainEqual(question);
   expect(why.reasons[0].release.detail).toContain('the job fails with QUESTION_EXPIRED');
-  expect(why.reasons[0].release.detail).toContain('QUESTION_TIMEOUT_SECONDS');
+  expect(why.reasons[0].release.detail).toContain('This is the default time limit, QUESTION_TIMEOUT_SECONDS.');
 
   const bad = await call('POST', `/api/questions/${question.id}/answer`, { answer: { approve: 'maybe', other: 1 } });
   expect(bad).toMatchObject({ status: 400, body: { code: 'INVALID_FIELD', field: 'answer.approve' } });

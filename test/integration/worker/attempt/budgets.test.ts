@@ -159,7 +159,8 @@ test('a job that a budget has stopped asks a person: raise, resume or cancel', a
   const succeeds = (id: string) => eventually(async () => expect((await ended(id)).status).toBe('SUCCESS'));
 
   // The job's own budget: the answer raises it.
-  const own = await run({ payload: { cents: 3 }, budget: { cents: 5 } });
+  const own = await run({ payload: { cents: 3 }, budget: { cents: 5 }, target_id: 'account' });
+  const { id: behindId } = (await call('POST', '/api/jobs', { type: 'spend', target_id: 'account' })).body;
   const question = await questionOf(own.id);
   expect(question).toMatchObject({
     job_id: own.id,
@@ -177,6 +178,12 @@ test('a job that a budget has stopped asks a person: raise, resume or cancel', a
   const why = (await call('GET', `/api/jobs/${own.id}/why`)).body.reasons[0];
   expect(why.release.detail).toContain(question.title);
   expect(why.release.actions[0]).toMatchObject({ action: 'answer', path: `/api/questions/${question.id}/answer` });
+  const behind = (await call('GET', `/api/jobs/${behindId}/why`)).body.reasons[0];
+  expect(behind).toMatchObject({
+    code: 'TARGET_HELD',
+    release: { detail: expect.stringContaining('Answer its question.') },
+  });
+  expect(behind.release.actions[0]).toEqual(why.release.actions[0]);
   expect(await answer(question, { action: 'Raise', answer: { limit: 6 } })).toMatchObject({
     status: 400,
     body: { field: 'answer.limit' },
@@ -248,6 +255,18 @@ test('a remote worker reports totals, counted once; above the budget it is asked
   expect(body).toMatchObject({ status: 'ERROR', hold: { kind: 'budget' }, usage: { units: { cents: 11 } } });
   const { questions } = (await call('GET', '/api/questions?status=open')).body;
   expect(questions).toMatchObject([{ job_id: claimed.job_id, context: { unit: 'cents', used: 11, limit: 10 } }]);
+
+  // Its own budgets are given when it is submitted, as those of other jobs.
+  const submit = (budget: object) =>
+    call('POST', '/api/scheduler/jobs/submit', { addon_id: 'q', job_type: 'render', budget });
+  const { job } = (await submit({ cents: 30, tokens: 99.5 })).body;
+  expect((await call('GET', `/api/jobs/${job.job_id}`)).body.usage).toMatchObject({
+    token_limit: 99,
+    budget: { cents: 30 },
+  });
+  const refused = await submit({ 'no unit': 1 });
+  expect(refused).toMatchObject({ status: 400, body: { field: 'budget.no unit' } });
+  expect(refused.body.detail).toContain('must be the name of a unit');
 });
 
 test('the last report of an attempt is written again after a passing error', async () => {

@@ -106,7 +106,10 @@ test('two daemons share a declared concurrency limit, set a rate by API, and a r
   });
   const why = await call('GET', `/api/jobs/${waiting[2]?.id}/why`);
   expect(why.body.reasons.map((r: { code: string }) => r.code)).toEqual(['LIMITED', 'LIMITED']);
-  expect(why.body.reasons[0].release).toMatchObject({ at: null, actions: [{ path: '/api/limits/account' }] });
+  expect(why.body.reasons[0]).toMatchObject({
+    detail: expect.stringContaining('starts no job'),
+    release: { detail: 'The limit is raised.', at: null, actions: [{ path: '/api/limits/account' }] },
+  });
   const inHours = (Date.parse(why.body.reasons[1].release.at) - Date.now()) / 3_600_000;
   expect(inHours).toBeGreaterThan(1.9);
   expect(inHours).toBeLessThan(2.1);

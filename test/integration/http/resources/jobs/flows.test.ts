@@ -125,10 +125,14 @@ test('a failed job holds those that run after it until a person has repaired it'
     {
       code: 'AFTER_JOB',
       job_id: first,
-      detail: expect.stringContaining('broken'),
+      detail: expect.stringMatching(/which is ERROR \(broken\)\.$/),
       release: { actions: [{ action: 'resume' }, { action: 'resolve' }] },
     },
   ]);
+  const { body: whyHeld } = await call('GET', `/api/jobs/${behind}/why`);
+  expect(whyHeld.reasons[0].release.detail).toBe(
+    'Resume it to run it without that job; resolve or cancel it to end it.',
+  );
   isBroken = false;
   expect((await call('POST', `/api/jobs/${first}/resume`, {})).status).toBe(200);
   await becomes(next, 'SUCCESS');
@@ -191,4 +195,6 @@ test('refusals name cycles, unknown jobs and jobs of other tenants', async () =>
   );
   const refused = await call('POST', '/api/jobs', { ...job, after: [theirs!.id] });
   expect([refused.status, refused.body.errors?.[0]?.field ?? refused.body.field]).toEqual([400, 'after[0]']);
+  const noPolicy = await call('POST', '/api/jobs', { ...job, after: [{ job: 'x8', on_failure: 'explode' }] });
+  expect(noPolicy.body.detail).toContain("after[0]: must be a job's id or client_request_id, or { job, on_failure }");
 });
