@@ -2,7 +2,7 @@
 
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { runQuery, statement, tenant } from '../database/sql.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { sqlState } from '../database/sql-errors.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { problem } from '../kernel/errors.ts';
@@ -83,20 +83,29 @@ export async function updateSchedule(
   );
 }
 
+const pauseStatement = statement(`
+  update ${tenant}.schedules
+     set paused_at = now(),
+         paused_by = :actor,
+         updated_at = now()
+   where id = :id`);
+
 export async function pauseSchedule(db: Database, schema: Schema, id: string, actor: string): Promise<Schedule> {
   return db.transaction(async (tx) => {
     const schedule = await lockSchedule(tx, schema, id);
     if (schedule.pausedAt !== null) return schedule;
-    await runQuery(
-      tx,
-      `update ${schema}.schedules
-          set paused_at = now(), paused_by = :actor, updated_at = now()
-        where id = :id`,
-      { id, actor },
-    );
+    await pauseStatement.query(tx, schema, { id, actor });
     return recordChange(tx, schema, id, 'schedule.paused', actor);
   });
 }
+
+const resumeStatement = statement(`
+  update ${tenant}.schedules
+     set paused_at = null,
+         paused_by = null,
+         next_at = :nextAt,
+         updated_at = now()
+   where id = :id`);
 
 /** The next firing is at the first time from now on. Times during the pause do not count as missed. */
 export async function resumeSchedule(db: Database, schema: Schema, id: string, actor: string): Promise<Schedule> {
@@ -104,23 +113,19 @@ export async function resumeSchedule(db: Database, schema: Schema, id: string, a
     const schedule = await lockSchedule(tx, schema, id);
     if (schedule.pausedAt === null) return schedule;
     const nextAt = nextTime(schedule.cron, schedule.timezone, await databaseNow(tx, schema));
-    await runQuery(
-      tx,
-      `update ${schema}.schedules
-          set paused_at = null, paused_by = null, next_at = :nextAt, updated_at = now()
-        where id = :id`,
-      { id, nextAt },
-    );
+    await resumeStatement.query(tx, schema, { id, nextAt });
     return recordChange(tx, schema, id, 'schedule.resumed', actor);
   });
 }
+
+const deleteStatement = statement(`delete from ${tenant}.schedules where id = :id`);
 
 /** Jobs that the schedule has enqueued stay. */
 export async function deleteSchedule(db: Database, schema: Schema, id: string, actor: string): Promise<void> {
   await db.transaction(async (tx) => {
     await lockSchedule(tx, schema, id);
     await recordChange(tx, schema, id, 'schedule.deleted', actor);
-    await runQuery(tx, `delete from ${schema}.schedules where id = :id`, { id });
+    await deleteStatement.query(tx, schema, { id });
   });
 }
 

@@ -4,7 +4,7 @@
 import { readLiveDaemons } from '../daemon-registry/live-daemons.ts';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { runQuery, statement, tenant } from '../database/sql.ts';
+import { statement, tenant as tenantSchema } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { recordEvent } from '../events/log/record.ts';
 import type { CommitSignals } from '../jobs/commit-signals.ts';
@@ -56,24 +56,23 @@ interface DueSchedule extends Schedule {
   now: string;
 }
 
+const pickStatement = statement(`
+  select ${scheduleColumns}, now() as now
+    from ${tenantSchema}.schedules
+   where paused_at is null
+     and next_at <= now()
+     and id <> all(:failedIds::uuid[])
+   order by next_at
+   limit 1
+     for update skip locked`);
+
 async function pickDue(tx: Queryable, schema: Schema, failed: string[]): Promise<DueSchedule | undefined> {
-  const rows = await runQuery<DueSchedule>(
-    tx,
-    `select ${scheduleColumns}, now() as now
-       from ${schema}.schedules
-      where paused_at is null
-        and next_at <= now()
-        and id <> all(:failedIds::uuid[])
-      order by next_at
-      limit 1
-        for update skip locked`,
-    { failedIds: failed },
-  );
+  const rows = await pickStatement.query<DueSchedule>(tx, schema, { failedIds: failed });
   return rows[0];
 }
 
 const advanceStatement = statement(`
-  update ${tenant}.schedules
+  update ${tenantSchema}.schedules
      set next_at = :nextAt,
          last_fired_at = coalesce(:firedAt::timestamptz, last_fired_at),
          last_job_id = coalesce(:jobId::uuid, last_job_id),
@@ -145,6 +144,13 @@ async function toScheduledJob(
   return { ...newJob, scheduleId: schedule.id, author: newJob.author ?? schedule.author ?? undefined };
 }
 
+const firedStatement = statement(`
+  update ${tenantSchema}.schedules
+     set last_fired_at = now(),
+         last_job_id = :jobId,
+         updated_at = now()
+   where id = :scheduleId`);
+
 /** Enqueues its job once now, in addition to its times. */
 export async function runScheduleNow(
   firing: Firing,
@@ -159,13 +165,7 @@ export async function runScheduleNow(
     await firing.queueLimit.admit(tenant, [newJob], tx);
     const [enqueued] = await enqueueIn(tx, tenant.schema, [{ ...newJob, clientRequestId }], actor);
     if (enqueued === undefined) throw new Error('nothing was enqueued');
-    await runQuery(
-      tx,
-      `update ${tenant.schema}.schedules
-          set last_fired_at = now(), last_job_id = :jobId, updated_at = now()
-        where id = :scheduleId`,
-      { scheduleId: id, jobId: enqueued.job.id },
-    );
+    await firedStatement.query(tx, tenant.schema, { scheduleId: id, jobId: enqueued.job.id });
     await recordEvent(tx, tenant.schema, {
       type: 'schedule.fired',
       actor,

@@ -2,11 +2,12 @@
 // schedules that could not enqueue, and disabled webhook URLs.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { runQuery } from '../database/sql.ts';
+import { statement, tenant } from '../database/sql.ts';
 import type { Event } from '../events/log/event.ts';
 import { readLog } from '../events/log/read-log.ts';
 import type { Job, JobError } from '../jobs/model/job.ts';
 import { hasCode } from '../jobs/model/job-errors.ts';
+import type { Status } from '../jobs/model/states.ts';
 import { pageOfIds } from '../jobs/read/page-of-ids.ts';
 import { readSummaries } from '../jobs/read/read-jobs.ts';
 import { allQueues } from './read-counts.ts';
@@ -35,39 +36,63 @@ export async function readHolds(db: Queryable, schema: Schema): Promise<Job[]> {
   return holds.sort((a, b) => ((a.heldSince ?? '') < (b.heldSince ?? '') ? 1 : -1));
 }
 
+const holdsIn = (status: Status) =>
+  `(select count(*)::int from (select 1 from ${tenant}.jobs where status = '${status}' limit ${maxCounted + 1}) c)`;
+
+const holdsStatement = statement(`
+  select ${holdsIn('PAUSED')} as paused,
+         ${holdsIn('ERROR')} as error`);
+
 export async function countHolds(db: Queryable, schema: Schema): Promise<{ paused: number; error: number }> {
-  const count = (status: string) =>
-    `(select count(*)::int from (select 1 from ${schema}.jobs where status = '${status}' limit ${maxCounted + 1}) c)`;
-  const [row] = await db.query<{ paused: number; error: number }>(
-    `select ${count('PAUSED')} as paused, ${count('ERROR')} as error`,
-  );
+  const [row] = await holdsStatement.query<{ paused: number; error: number }>(db, schema, {});
   return row ?? { paused: 0, error: 0 };
 }
 
+const behindStatement = statement(`
+  select t.id, w.waiting, w.oldest
+    from unnest(:targetIds::text[]) as t(id)
+   cross join lateral (
+     select count(*)::int as waiting, min(created_at) as oldest
+       from (
+         select created_at
+           from ${tenant}.jobs
+          where target_id = t.id
+            and lane_rank is not null
+          limit :maxWaiting
+       ) c
+   ) w`);
+
 /** The number of jobs that wait behind these targets. */
 export async function readWaitingBehind(db: Queryable, schema: Schema, targetIds: readonly string[]) {
-  const rows = await runQuery<{ id: string; waiting: number; oldest: string | null }>(
-    db,
-    `select t.id, w.waiting, w.oldest from unnest(:targetIds::text[]) as t(id) cross join lateral (
-       select count(*)::int as waiting, min(created_at) as oldest from (
-         select created_at from ${schema}.jobs where target_id = t.id and lane_rank is not null limit :maxWaiting) c) w`,
-    { targetIds, maxWaiting: waitingCap + 1 },
-  );
+  const rows = await behindStatement.query<{ id: string; waiting: number; oldest: string | null }>(db, schema, {
+    targetIds,
+    maxWaiting: waitingCap + 1,
+  });
   return new Map(rows.map((row) => [row.id, row]));
 }
 
+const failingStatement = statement(`
+  with failed as (
+    select id, type, held_since, error
+      from ${tenant}.jobs
+     where status = 'ERROR'
+     order by id desc
+     limit :maxGrouped
+  ),
+  grouped as (
+    select type, count(*)::int as count, (array_agg(id order by held_since desc))[1] as last_job_id
+      from failed
+     group by type
+     order by count(*) desc
+     limit :shownTypes
+  )
+  select g.type, g.count, g.last_job_id, f.held_since as last_at, f.error - 'stack' - 'cause' - 'errors' as error
+    from grouped g
+    join failed f on f.id = g.last_job_id
+   order by g.count desc, g.type`);
+
 export async function readFailingTypes(db: Queryable, schema: Schema): Promise<FailingType[]> {
-  return runQuery<FailingType>(
-    db,
-    `with failed as (
-       select id, type, held_since, error from ${schema}.jobs where status = 'ERROR' order by id desc limit :maxGrouped),
-     grouped as (
-       select type, count(*)::int as count, (array_agg(id order by held_since desc))[1] as last_job_id
-         from failed group by type order by count(*) desc limit :shownTypes)
-     select g.type, g.count, g.last_job_id, f.held_since as last_at, f.error - 'stack' - 'cause' - 'errors' as error
-       from grouped g join failed f on f.id = g.last_job_id order by g.count desc, g.type`,
-    { maxGrouped, shownTypes },
-  );
+  return failingStatement.query<FailingType>(db, schema, { maxGrouped, shownTypes });
 }
 
 interface DisabledAddress {
@@ -76,12 +101,20 @@ interface DisabledAddress {
   since: string;
 }
 
+const disabledStatement = statement(`
+  select url, count(*)::int as deliveries, min(created_at) as since
+    from (
+      select url, created_at
+        from ${tenant}.webhook_deliveries
+       where state = 'disabled'
+       limit 5000
+    ) d
+   group by url
+   order by count(*) desc
+   limit 10`);
+
 export async function readDisabledAddresses(db: Queryable, schema: Schema): Promise<DisabledAddress[]> {
-  return db.query<DisabledAddress>(
-    `select url, count(*)::int as deliveries, min(created_at) as since from (
-       select url, created_at from ${schema}.webhook_deliveries where state = 'disabled' limit 5000) d
-      group by url order by count(*) desc limit 10`,
-  );
+  return disabledStatement.query<DisabledAddress>(db, schema, {});
 }
 
 interface FailedSchedule {
@@ -114,11 +147,12 @@ export async function readLostWorkers(db: Queryable, schema: Schema): Promise<Lo
   return [...lost.values()];
 }
 
+const hasSchedules = statement(`
+  select exists (select from ${tenant}.schedules) as any, now() - interval '24 hours' as since`);
+
 /** Reads the latest failure, or the latest missed runs, of each schedule in the last day. */
 export async function readFailedSchedules(db: Queryable, schema: Schema): Promise<FailedSchedule[]> {
-  const [row] = await db.query<{ any: boolean; since: string }>(
-    `select exists (select from ${schema}.schedules) as any, now() - interval '24 hours' as since`,
-  );
+  const [row] = await hasSchedules.query<{ any: boolean; since: string }>(db, schema, {});
   if (!row?.any) return [];
   const { events } = await readLog(db, schema, {
     types: ['schedule.failed', 'schedule.missed'],
@@ -156,14 +190,21 @@ export interface Zombie {
 // Each minute is one read of the log. A day with more such minutes gets a shorter list.
 const maxMinutes = 20;
 
+const minutesStatement = statement(`
+  select minute, minute + interval '1 minute' as ending
+    from ${tenant}.stat_minutes
+   where queue = :queue
+     and minute > now() - interval '24 hours'
+     and leases_expired > 0
+   order by minute desc
+   limit :maxMinutes`);
+
 /** Lists those of the last 24 hours, newest first. */
 export async function readZombies(db: Queryable, schema: Schema, limit: number): Promise<Zombie[]> {
-  const minutes = await runQuery<{ minute: string; ending: string }>(
-    db,
-    `select minute, minute + interval '1 minute' as ending from ${schema}.stat_minutes
-      where queue = :queue and minute > now() - interval '24 hours' and leases_expired > 0 order by minute desc limit :maxMinutes`,
-    { queue: allQueues, maxMinutes },
-  );
+  const minutes = await minutesStatement.query<{ minute: string; ending: string }>(db, schema, {
+    queue: allQueues,
+    maxMinutes,
+  });
   const zombies: Zombie[] = [];
   for (const { minute, ending } of minutes) {
     if (zombies.length >= limit) break;

@@ -3,7 +3,7 @@
 import { listDaemons } from '../daemon-registry/live-daemons.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { runQuery, statement, tenant } from '../database/sql.ts';
+import { statement, tenant } from '../database/sql.ts';
 
 export interface TenantWorker {
   id: string;
@@ -32,13 +32,24 @@ interface DrainingJob {
 const maxLeases = 2000;
 const maxDrainingJobs = 100;
 
+const holdersStatement = statement(`
+  select owner,
+         bool_or(kind <> 'local') as remote,
+         sum(cardinality(job_ids))::int as running,
+         max(last_heartbeat_at) as heartbeat
+    from (
+      select owner, kind, job_ids, last_heartbeat_at
+        from ${tenant}.leases
+       where state = 'ACTIVE'
+       limit :maxLeases
+    ) l
+   group by owner
+   order by owner`);
+
 export async function readTenantWorkers(db: Queryable, schema: Schema): Promise<TenantWorker[]> {
-  const rows = await runQuery<{ owner: string; remote: boolean; running: number; heartbeat: string }>(
+  const rows = await holdersStatement.query<{ owner: string; remote: boolean; running: number; heartbeat: string }>(
     db,
-    `select owner, bool_or(kind <> 'local') as remote, sum(cardinality(job_ids))::int as running,
-            max(last_heartbeat_at) as heartbeat
-       from (select owner, kind, job_ids, last_heartbeat_at from ${schema}.leases where state = 'ACTIVE' limit :maxLeases) l
-      group by owner order by owner`,
+    schema,
     { maxLeases },
   );
   const daemons = new Map((await listDaemons(db)).map((daemon) => [daemon.id, daemon]));

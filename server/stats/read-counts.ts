@@ -2,7 +2,7 @@
 
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { runQuery, statement, tenant } from '../database/sql.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { isClaimable } from '../database/tables/tenant-jobs.ts';
 import { type Status, statuses, unstartedStatuses } from '../jobs/model/states.ts';
 
@@ -20,15 +20,16 @@ export interface StatsSnapshot {
   leases: { active: number; expired_last_24h: number };
 }
 
+const lastDayStatement = statement(`
+  select coalesce(sum(failed), 0)::float8 as failed, coalesce(sum(leases_expired), 0)::float8 as expired
+    from ${tenant}.stat_minutes
+   where queue = :queue
+     and minute > now() - interval '24 hours'`);
+
 /** Current counts, and failures and lost leases of the last day. The capacity is added by the scheduler's API. */
 export async function readSnapshot(db: Queryable, schema: Schema, queue = allQueues): Promise<StatsSnapshot> {
   const counts = await readCounts(db, schema, queue);
-  const [day] = await runQuery<{ failed: number; expired: number }>(
-    db,
-    `select coalesce(sum(failed), 0)::float8 as failed, coalesce(sum(leases_expired), 0)::float8 as expired
-       from ${schema}.stat_minutes where queue = :queue and minute > now() - interval '24 hours'`,
-    { queue },
-  );
+  const [day] = await lastDayStatement.query<{ failed: number; expired: number }>(db, schema, { queue });
   return {
     jobs: { queued: sumCounts(counts, unstartedStatuses), running: counts.RUNNING, failed_last_24h: day?.failed ?? 0 },
     // Every running job has exactly one active lease, and no other job has one.
@@ -36,13 +37,15 @@ export async function readSnapshot(db: Queryable, schema: Schema, queue = allQue
   };
 }
 
+const countsStatement = statement(`
+  select deltas
+    from ${tenant}.stat_minutes
+   where queue = :queue
+     and minute = '${currentCountsKey}'`);
+
 /** Jobs in each status. */
 export async function readCounts(db: Queryable, schema: Schema, queue = allQueues): Promise<StatusCounts> {
-  const [row] = await runQuery<{ deltas: Record<string, number> }>(
-    db,
-    `select deltas from ${schema}.stat_minutes where queue = :queue and minute = '${currentCountsKey}'`,
-    { queue },
-  );
+  const [row] = await countsStatement.query<{ deltas: Record<string, number> }>(db, schema, { queue });
   return toCounts(row?.deltas ?? {});
 }
 
@@ -51,17 +54,25 @@ export interface QueueCounts {
   counts: StatusCounts;
 }
 
+const queuesStatement = statement(`
+  select queue, deltas
+    from ${tenant}.stat_minutes
+   where queue > :after
+     and minute = '${currentCountsKey}'
+   order by queue
+   limit :limit`);
+
 /** Queues by name, after `after`. */
 export async function readQueueCounts(
   db: Queryable,
   schema: Schema,
   options: { after?: string; limit: number },
 ): Promise<QueueCounts[]> {
-  const rows = await runQuery<{ queue: string; deltas: Record<string, number> }>(
-    db,
-    `select queue, deltas from ${schema}.stat_minutes where queue > :after and minute = '${currentCountsKey}' order by queue limit :limit`,
-    { after: options.after ?? allQueues, limit: options.limit },
-  );
+  const { after = allQueues, limit } = options;
+  const rows = await queuesStatement.query<{ queue: string; deltas: Record<string, number> }>(db, schema, {
+    after,
+    limit,
+  });
   return rows.map((row) => ({ queue: row.queue, counts: toCounts(row.deltas) }));
 }
 

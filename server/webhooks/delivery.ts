@@ -3,7 +3,7 @@ import { and, asc, desc, eq, gte, lt } from 'drizzle-orm';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { build, columnList, columnsOf, defineRead, type RowOf } from '../database/reads/drizzle.ts';
-import { runQuery } from '../database/sql.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { webhookDeliveries } from '../database/tables/tenant-log.ts';
 import { normalizeUrl } from '../kernel/fields.ts';
 import { firstUuid, lastUuid } from '../kernel/limits.ts';
@@ -116,34 +116,32 @@ export async function listDeliveries(
   return { deliveries, next: deliveries.length === limit ? deliveries.at(-1)?.id : last?.id };
 }
 
+const resendStatement = statement(`
+  update ${tenant}.webhook_deliveries
+     set state = 'pending',
+         attempts = 0,
+         next_at = now(),
+         locked_until = null,
+         finished_at = null
+   where id = :id
+  returning ${deliveryColumns}`);
+
 /** Sends the delivery again, with all its attempts, whatever its state. Returns undefined if it does not exist. */
 export async function resendDelivery(db: Queryable, schema: Schema, id: string): Promise<Delivery | undefined> {
-  const rows = await runQuery<Delivery>(
-    db,
-    `update ${schema}.webhook_deliveries
-        set state = 'pending',
-            attempts = 0,
-            next_at = now(),
-            locked_until = null,
-            finished_at = null
-      where id = :id
-     returning ${deliveryColumns}`,
-    { id },
-  );
-  return rows[0];
+  const [delivery] = await resendStatement.query<Delivery>(db, schema, { id });
+  return delivery;
 }
+
+const enableStatement = statement(`
+  update ${tenant}.webhook_deliveries
+     set state = 'failed'
+   where state = 'disabled'
+     and url = any(:urls::text[])
+  returning id`);
 
 /** Sends new events to the URL again. Deliveries that were disabled become failed ones, which can be resent. */
 export async function enableAddress(db: Queryable, schema: Schema, url: string): Promise<number> {
-  const rows = await runQuery(
-    db,
-    `update ${schema}.webhook_deliveries
-        set state = 'failed'
-      where state = 'disabled'
-        and url = any(:urls::text[])
-     returning id`,
-    // Deliveries of an older version have the URL as the client wrote it.
-    { urls: [url, normalizeUrl(url)] },
-  );
+  // Deliveries of an older version have the URL as the client wrote it.
+  const rows = await enableStatement.query(db, schema, { urls: [url, normalizeUrl(url)] });
   return rows.length;
 }

@@ -85,7 +85,7 @@ export const waitGuards: readonly Guard[] = [
     name: 'each time of a schedule is fired once',
     prevents: 'two daemons enqueue a job for the same time of a schedule',
     file: 'server/schedules/fire-schedules.ts',
-    edits: [{ search: '        for update skip locked`,', replace: '`,' }],
+    edits: [{ search: '     for update skip locked`);', replace: '`);' }],
     tests: ['test/integration/schedules/fire-schedules.test.ts'],
   },
   {
