@@ -53,7 +53,7 @@ export class Claimer {
   #lastEmptyAt = Number.NEGATIVE_INFINITY;
   /** The number of claims that skipped locked jobs since the last one that skipped none. */
   #skips = 0;
-  /** Claims whose answers were lost with their connection. They may have taken jobs, whose leases are not renewed. */
+  /** Claims whose answers were lost. They may have taken jobs, whose leases are not renewed. */
   #lostLeaseIds: string[] = [];
 
   constructor(context: ClaimerContext) {
@@ -121,7 +121,8 @@ export class Claimer {
       this.#onAnswer(claimed, room, wakeUps);
       return { kind: 'claimed', claimed, sentAt, againInMs: this.#skipPauseMs(claimed) };
     } catch (error) {
-      this.addLost(request.leaseId, error);
+      // Only after a lost connection is it unknown whether the claim was committed.
+      if (isConnectionError(error)) this.addLost(request.leaseId);
       this.#mayHaveWork = false;
       return { kind: 'failed', error, retryInMs: this.#backOff() };
     } finally {
@@ -130,9 +131,9 @@ export class Claimer {
     }
   }
 
-  /** Only after a lost connection is it unknown whether the claim was committed. */
-  addLost(leaseId: string, error: unknown): void {
-    if (isConnectionError(error)) this.#lostLeaseIds.push(leaseId);
+  /** It is unknown whether the claim took jobs. */
+  addLost(leaseId: string): void {
+    this.#lostLeaseIds.push(leaseId);
   }
 
   /** Requeues the jobs of lost claims before their leases expire and cost an attempt. Returns the number of jobs. */

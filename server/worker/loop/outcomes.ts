@@ -159,8 +159,11 @@ interface WriteResult<T> {
   refused: T[];
   /** The next jobs of lanes, claimed with the outcomes. `sentAt` is the monotonic time before they were sent. */
   claimed: { claimed: Claimed; sentAt: bigint } | undefined;
-  /** Claims that may or may not have taken effect. */
-  lostClaims: { leaseId: string; error: unknown }[];
+  /**
+   * Lease ids of claims that may or may not have taken effect. An outcome may take two transactions: if the second one
+   * fails for whatever reason, the claim of the first one stays.
+   */
+  lostClaims: string[];
   /** A lane advanced or a job was requeued, and the job was not claimed here. */
   runnable: boolean;
 }
@@ -197,7 +200,7 @@ export class OutcomeWriter<T extends FinishedAttempt> {
         };
       } catch (error) {
         if (claim !== undefined) {
-          lostClaims.push({ leaseId: claim.leaseId, error });
+          lostClaims.push(claim.leaseId);
           // With another lease id, because the first try may have taken effect. In that case no lane advances again,
           // and nothing is claimed.
           claim = { ...claim, leaseId: newId() };

@@ -2,6 +2,7 @@
 // outcomes → start the jobs that were claimed with them. Its parts return values or set signals; this file decides
 // what happens next. It never polls: enqueues, advanced lanes, due times and the daemon's poll wake it.
 import { setImmediate as immediate } from 'node:timers/promises';
+import { isConnectionError } from '../../database/sql-errors.ts';
 import type { Claimed } from '../../jobs/claim/claim.ts';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
@@ -224,7 +225,8 @@ export class TenantLoop implements SlotWaiter {
       const claimNext = room > 0 ? this.#claimer.request(room) : undefined;
       const { claimed, lostClaims, runnable, dueInMs } = await this.#outcomes.write(this.tenant, batch, claimNext);
       for (const ms of dueInMs) this.dueIn(ms + 1);
-      for (const { leaseId, error } of lostClaims) this.#loseClaim(leaseId, error);
+      for (const leaseId of lostClaims) this.#claimer.addLost(leaseId);
+      if (lostClaims.length > 0) this.wake();
       // A job that was offered to this claim and not taken is for another daemon.
       const wasOffered = claimNext !== undefined && lostClaims.length === 0;
       const isFull = () => this.#stopped || this.#room.available(this.tenant) <= 0;
@@ -235,11 +237,6 @@ export class TenantLoop implements SlotWaiter {
       if (claimed !== undefined) this.#start(claimed.claimed, claimed.sentAt);
       if (this.#claimer.mayHaveWork) this.#schedule();
     }
-  }
-
-  #loseClaim(leaseId: string, error: unknown): void {
-    this.#claimer.addLost(leaseId, error);
-    this.wake();
   }
 
   /** `reach`: all daemons, if this one cannot take the job now. */
@@ -263,8 +260,9 @@ export class TenantLoop implements SlotWaiter {
 
   async #startReserved({ answered, leaseId, sentAt }: SlotReservation): Promise<void> {
     const answer = await answered;
-    if (answer.kind === 'started') this.#start({ leaseId, jobs: answer.jobs }, sentAt);
-    else this.#loseClaim(leaseId, answer.error);
+    if (answer.kind === 'started') return this.#start({ leaseId, jobs: answer.jobs }, sentAt);
+    if (isConnectionError(answer.error)) this.#claimer.addLost(leaseId);
+    this.wake();
   }
 
   /** Stops claiming at once; running attempts continue. */

@@ -62,6 +62,34 @@ test('a job that was claimed with an outcome whose answer was lost is requeued a
   await checkInvariants(context);
 });
 
+test('a job that was claimed with an outcome whose second transaction failed is requeued and runs', async () => {
+  const { db, schema } = context;
+  let failures = 0;
+  // The first transaction writes the outcomes and claims the next of the lane. A job that has asked needs another one.
+  const failing: Database = new Proxy(db, {
+    get: (target, name) => {
+      if (name === 'forTenant') return () => failing;
+      if (name !== 'transaction') return Reflect.get(target, name, target).bind?.(target) ?? Reflect.get(target, name);
+      return async (...args: Parameters<Database['transaction']>) => {
+        if (failures++ === 0)
+          throw Object.assign(new Error('canceling statement due to lock timeout'), { code: '55P03' });
+        return target.transaction(...args);
+      };
+    },
+  });
+  const sendClaim = (_tenant: unknown, request: ClaimRequest) => claimJobs(db, schema, request);
+  const { loop } = startLoop(context, { ...long, db: failing, sendClaim });
+  const jobs = await addJobs(context, [{ targetId: 'two' }, { targetId: 'two' }, {}]);
+  await db.query(`update ${schema}.jobs set asked = true where id = $1`, [jobs[2]!.id]);
+  loop.wake();
+  await eventually(async () => {
+    for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
+  });
+  expect(failures).toBeGreaterThan(0);
+  expect(await eventTypes(context, jobs[1]!)).toEqual(goneAndBack);
+  await checkInvariants(context);
+});
+
 test('a loop that is stopped waits for the claims in flight, requeues their jobs, and claims no more', async () => {
   const { db, schema } = context;
   let answer = (_claimed: Promise<Claimed>) => {};
