@@ -1,7 +1,6 @@
 // /q/{token}: the hosted form of one question, for the person who has the link. It needs no sign-in and no scripts. No
 // log has tokens, and addresses that try many tokens are refused for a while.
 import express, { type Request, type Response, Router } from 'express';
-import { rateLimit } from 'express-rate-limit';
 import type { Database } from '../../database/database.ts';
 import { formFields } from '../../forms/answer-fields.ts';
 import { answerOf, type Entered } from '../../forms/entered-answer.ts';
@@ -20,6 +19,7 @@ import type { FieldError } from '../../kernel/fields.ts';
 import { findJsonViolation } from '../../kernel/json/json-violations.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { failureLimit } from '../request/failure-limit.ts';
 import { formPage, formPolicy, messagePage, utc } from './form-page.ts';
 
 export interface QuestionPageDependencies {
@@ -47,13 +47,9 @@ interface Page {
 
 export function questionPages(deps: QuestionPageDependencies): Router {
   const router = Router({ caseSensitive: true });
-  const limit = rateLimit({
-    windowMs: 60_000,
-    limit: failuresPerMinute,
-    standardHeaders: 'draft-8',
-    legacyHeaders: false,
-    validate: false,
-    handler: (_request, response) => send(response, tooMany),
+  const limit = failureLimit({
+    perMinute: failuresPerMinute,
+    refuse: (_request, response) => send(response, tooMany),
   });
   // Only invalid links are counted, so a person with a valid one is never refused here.
   const refuse = (request: Request, response: Response) =>

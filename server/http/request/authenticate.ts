@@ -1,13 +1,13 @@
 // Authenticates a caller by API key or by the cookie of a dashboard session, and checks its scope. The tenant comes
 // from the key's row, never from the request.
 import type { Request, RequestHandler, Response } from 'express';
-import { rateLimit } from 'express-rate-limit';
 import { problem } from '../../kernel/errors.ts';
 import type { ApiKey, Scope } from '../../tenants/api-keys/key.ts';
 import { type Sessions, sessionSeconds } from '../../tenants/api-keys/sessions.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import type { RouteDefinition } from '../route.ts';
+import { failureLimit } from './failure-limit.ts';
 
 export type Authenticate = RequestHandler;
 
@@ -36,13 +36,9 @@ const maxKeyLength = 512;
 
 export function createAuthenticate(deps: AuthenticateDependencies): Authenticate {
   // Only failures are counted: a client with a valid key is never limited here.
-  const countFailure = rateLimit({
-    windowMs: 60_000,
-    limit: failuresPerMinute,
-    standardHeaders: 'draft-8',
-    legacyHeaders: false,
-    validate: false,
-    handler: (_request, _response, next) =>
+  const countFailure = failureLimit({
+    perMinute: failuresPerMinute,
+    refuse: (_request, _response, next) =>
       next(problem('TOO_MANY_REQUESTS', 'Too many requests without a valid API key; wait a minute.')),
   });
   return async (request, response, next) => {

@@ -1,12 +1,12 @@
 // /api/session: signs in to the dashboard with an API key, returns who is signed in, signs out.
 import type { Request } from 'express';
-import { rateLimit } from 'express-rate-limit';
 import { z } from 'zod';
 import { problem } from '../../kernel/errors.ts';
 import { type ApiKey, scopes } from '../../tenants/api-keys/key.ts';
 import type { Sessions } from '../../tenants/api-keys/sessions.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import { clearSessionCookie, requireSameOrigin, sessionToken, setSessionCookie } from '../request/authenticate.ts';
+import { failureLimit } from '../request/failure-limit.ts';
 import { type RouteContext, RouteGroup, reply } from '../route.ts';
 
 interface SessionDependencies {
@@ -33,13 +33,9 @@ const failuresPerMinute = 20;
 export function sessionRoutes(deps: SessionDependencies): RouteGroup {
   const group = new RouteGroup('Dashboard');
   const version = deps.version ?? '0.0.0';
-  const limit = rateLimit({
-    windowMs: 60_000,
-    limit: failuresPerMinute,
-    standardHeaders: 'draft-8',
-    legacyHeaders: false,
-    validate: false,
-    handler: (_request, _response, next) =>
+  const limit = failureLimit({
+    perMinute: failuresPerMinute,
+    refuse: (_request, _response, next) =>
       next(problem('TOO_MANY_REQUESTS', 'Too many failed sign-ins from this address; wait a minute.')),
   });
   const countFailure = ({ request, response }: RouteContext) =>
