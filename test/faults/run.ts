@@ -12,7 +12,7 @@ import { stopTicks } from './load/ticks.ts';
 import { answerQuestions, sendMissingEvents } from './load/waits.ts';
 import { Progress, stalledMs, type UnfinishedJob } from './progress.ts';
 import { machineMs } from './run-log.ts';
-import { takeSnapshot } from './snapshot.ts';
+import { isUnsent, takeSnapshot } from './snapshot.ts';
 import type { World } from './world.ts';
 
 /** Minutes and seed of the run, as the command line or the environment gives them. */
@@ -82,7 +82,7 @@ async function drain(world: World, people: boolean): Promise<void> {
   await eventually(
     async () => {
       for (const { schema } of world.tenants) {
-        const unsent = `select 1 from ${schema}.webhook_deliveries where state = 'pending' and attempts = 0 limit 1`;
+        const unsent = `select 1 from ${schema}.webhook_deliveries d where ${isUnsent(schema)} limit 1`;
         if ((await world.context.db.query(unsent)).length > 0) throw new Error('webhooks are left');
         const running = `select 1 from ${schema}.operations where status = 'running' limit 1`;
         if ((await world.context.db.query(running)).length > 0) throw new Error('operations are left');

@@ -86,6 +86,16 @@ export async function takeSnapshot(world: World): Promise<void> {
   }
 }
 
+/**
+ * Predicate over the delivery `d`: it was never sent although its turn has come. The deliveries of a job are sent in order, so
+ * one that the receiver has refused delays those after it, for as long as its retries take.
+ */
+export function isUnsent(schema: Schema): string {
+  return `d.state = 'pending' and d.attempts = 0 and not exists (
+    select 1 from ${schema}.webhook_deliveries e
+     where e.job_id = d.job_id and e.event_seq < d.event_seq and e.state = 'pending' and e.attempts > 0)`;
+}
+
 function resourcesQuery(schema: Schema): string {
   const changedIf = (condition: string) => `case when ${condition} then 'changed' else 'made' end`;
   return `
@@ -101,8 +111,9 @@ function resourcesQuery(schema: Schema): string {
     union all select 'operation', id::text, status from ${schema}.operations
     union all select 'event', event_id, 'made' from ${schema}.received_events where event_id is not null
     union all select 'question', id::text, coalesce(answer ->> 'number', status) from ${schema}.questions
-    union all select 'delivery', job_id || ' ' || event_seq, case when state = 'pending' and attempts > 0 then 'tried' else state end
-      from ${schema}.webhook_deliveries
+    union all select 'delivery', job_id || ' ' || event_seq,
+                     case when state <> 'pending' then state when ${isUnsent(schema)} then 'unsent' else 'pending' end
+      from ${schema}.webhook_deliveries d
     union all select 'usage', unit, used::text from ${schema}.usage_days where scope = ''`;
 }
 

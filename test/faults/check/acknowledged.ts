@@ -140,7 +140,7 @@ function* wrongDeliveries({ resources, webhooks }: AcknowledgedInput): Generator
     if (state === 'delivered' && !received.has(name)) {
       yield { invariant: 'I3', text: `webhook ${name} counts as delivered, and nobody has received it`, place };
     }
-    if (state === 'pending') yield { invariant: 'I10', text: `webhook ${name} was never sent`, place };
+    if (state === 'unsent') yield { invariant: 'I10', text: `webhook ${name} was never sent`, place };
   }
   for (const { job, sentAt, receivedAt, place } of webhooks) {
     if (Math.abs(sentAt - receivedAt) < toleranceSeconds) continue;

@@ -87,7 +87,11 @@ test('actions, answers and events are stored', () => {
 test('a delivered webhook was received, with the time of the database, and none is left', () => {
   const webhooks = [{ job: 'j', seq: '1', sentAt: 1000, receivedAt: 1001 }];
   expect(check({ webhooks, resources: [resource('delivery', 'j 1', 'delivered')] })).toEqual([]);
-  const resources = [resource('delivery', 'j 2', 'delivered'), resource('delivery', 'j 3', 'pending')];
+  const resources = [
+    resource('delivery', 'j 2', 'delivered'),
+    resource('delivery', 'j 3', 'unsent'),
+    resource('delivery', 'j 4', 'pending'),
+  ];
   expect(check({ webhooks: [{ ...webhooks[0], sentAt: 1600 }], resources })).toEqual([
     'I3 webhook j 2 counts as delivered, and nobody has received it (here:1)',
     'I10 webhook j 3 was never sent (here:1)',
