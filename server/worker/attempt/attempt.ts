@@ -13,6 +13,7 @@ import { timeoutOf } from '../../jobs/model/job.ts';
 import { withJobSpan } from '../../jobs/model/trace.ts';
 import { monotonicMs } from '../../kernel/clock.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import type { JobDefinition } from '../handlers/define-job.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
 import { readStopRequests } from '../heartbeat/read-stop-requests.ts';
 import type { WorkerContext } from '../worker-context.ts';
@@ -26,6 +27,8 @@ export interface AttemptBatch extends HeldLease {
   has(attempt: Attempt): boolean;
   /** Returns true if it was the last of the batch. */
   remove(attempt: Attempt): boolean;
+  /** Called when the handler has got its thread, from which on its time limit counts. */
+  onBegun(attempt: Attempt): void;
   /** Called exactly once for each attempt, at its end. */
   onEnded(attempt: Attempt): void;
 }
@@ -65,6 +68,7 @@ export class Attempt implements HandlerRun {
   #grace: NodeJS.Timeout | undefined;
   #handlerEnd: Promise<HandlerEnd> | undefined;
   #started = false;
+  #begun = false;
   #finished = false;
 
   constructor(job: Job, batch: AttemptBatch, context: WorkerContext) {
@@ -125,18 +129,37 @@ export class Attempt implements HandlerRun {
     return this.#started;
   }
 
+  /** False if the handler cannot have begun: the attempt has not started, or waits for a thread. */
+  get begun(): boolean {
+    return this.#begun;
+  }
+
   /** The duration of the attempt. */
   get seconds(): number {
-    return this.#started ? (this.endedAt - this.startedAt) / 1000 : 0;
+    return this.#begun ? (this.endedAt - this.startedAt) / 1000 : 0;
   }
 
   start(): void {
     if (this.#finished || this.#started) return;
     this.#started = true;
     this.startedAt = performance.now();
+    const definition = this.#context.handlers.get(this.job.type);
+    // A job with phases writes the start of one before that gets its thread.
+    if (definition?.isolate === undefined || definition.phases !== undefined) this.#begin();
+    this.#handlerEnd = this.#run(definition);
+  }
+
+  begin(): void {
+    if (this.#finished || this.#begun) return;
+    this.startedAt = performance.now();
+    this.#begin();
+    this.batch.onBegun(this);
+  }
+
+  #begin(): void {
+    this.#begun = true;
     const seconds = this.#timeoutSeconds;
     if (seconds > 0) this.timeoutAt = this.startedAt + seconds * 1000;
-    this.#handlerEnd = this.#run();
   }
 
   /** Stops the attempt with the reason `timedOut`. The loop calls this once `timeoutAt` has passed. */
@@ -154,12 +177,10 @@ export class Attempt implements HandlerRun {
     if (reason.kind === 'leaseLost') {
       // If the lease only expired, the job can still be requeued. If another holder has it, the fence refuses the
       // write.
-      if (!this.#started) {
-        this.requeue('the lease was lost before the attempt began');
-        return;
-      }
+      if (!this.#begun) this.requeue('the lease was lost before the attempt began');
       this.#reason = reason;
       this.#controller?.abort(reason);
+      if (this.#finished) return;
       // Nothing may be written any more, so there is no grace period.
       this.#giveUp(reason, promptMs);
       return;
@@ -177,9 +198,9 @@ export class Attempt implements HandlerRun {
     this.#grace = setTimeout(() => this.giveUp(), this.config.cancelGraceSeconds * 1000);
   }
 
-  /** Requeues a job that was claimed ahead and never started. The attempt is not counted. */
+  /** Requeues a job that was claimed ahead and never began. The attempt is not counted. */
   requeue(reason: string): void {
-    if (this.#started || this.#finished) return;
+    if (this.#begun || this.#finished) return;
     this.#finish({ kind: 'requeue', reason });
   }
 
@@ -220,10 +241,9 @@ export class Attempt implements HandlerRun {
     return queueLimit.admit(registry.bySlug(this.tenant.slug) ?? this.tenant, children);
   }
 
-  async #run(): Promise<HandlerEnd> {
+  async #run(definition: JobDefinition | undefined): Promise<HandlerEnd> {
     let end: HandlerEnd;
     try {
-      const definition = this.#context.handlers.get(this.job.type);
       if (definition === undefined) throw new Error(`no handler for ${this.job.type}`);
       end = await withJobSpan(this.job, this.tenant.slug, () => runHandler(definition, this), failureOf);
     } catch (error) {

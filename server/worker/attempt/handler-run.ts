@@ -23,6 +23,8 @@ export interface LeaseTrust {
   startUntilMs?(): number;
   /** Reads them, and stops the attempt if it was asked to. Never rejects. */
   readStopRequests?(): Promise<void>;
+  /** The handler has got its thread. */
+  begin?(): void;
 }
 
 export interface HandlerRun extends DurableRun, LeaseTrust {

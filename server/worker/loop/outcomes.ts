@@ -27,7 +27,7 @@ export interface EndedJob {
   job: Job;
   seconds: number;
   /** False if the job was claimed and requeued without being run. */
-  started: boolean;
+  begun: boolean;
 }
 
 export interface PendingOutcome extends FinishedAttempt, EndedJob {
@@ -72,7 +72,7 @@ export class Outcomes {
       if (isLast) this.#context.heartbeat.drop(lease);
       return;
     }
-    const { job, started, seconds } = ended;
+    const { job, begun, seconds } = ended;
     // All fields are listed, because spreading `ended` is the slowest step of an attempt's end.
     const item: PendingOutcome = {
       jobId: job.id,
@@ -80,7 +80,7 @@ export class Outcomes {
       targetId: job.targetId,
       outcome,
       job,
-      started,
+      begun,
       seconds,
       endedLease: isLast ? lease : undefined,
     };
@@ -122,7 +122,7 @@ export class Outcomes {
     let { runnable } = next;
     for (const item of refused) {
       if (item.endedLease !== undefined) heartbeat.drop(item.endedLease);
-      if (!item.started && (await this.#requeueUnstarted(tenant, item))) runnable = true;
+      if (!item.begun && (await this.#requeueUnstarted(tenant, item))) runnable = true;
     }
     this.#observe.finished(tenant, accepted, refused);
     signals.eventsWritten(tenant);

@@ -61,7 +61,10 @@ export class RunningAttempts {
 
   /** Renews the lease of the claim from now on. The attempts are ready to start, or wait for a handler. */
   hold(tenant: Tenant, claimed: Claimed, sentAt: bigint): void {
-    const batch = new ClaimBatch(tenant, claimed, this.#batches, (attempt) => this.#onEnded(attempt));
+    const batch = new ClaimBatch(tenant, claimed, this.#batches, {
+      onBegun: (attempt) => this.#stopAt(attempt.timeoutAt),
+      onEnded: (attempt) => this.#onEnded(attempt),
+    });
     const attempts = claimed.jobs.map((job) => new Attempt(job, batch, this.#context));
     batch.add(attempts);
     this.#count += attempts.length;
@@ -132,7 +135,7 @@ export class RunningAttempts {
     let slots = 0;
     for (const attempt of ended) {
       if (attempt.started || this.#reading.delete(attempt)) slots += 1;
-      if (!attempt.started) continue;
+      if (!attempt.begun) continue;
       const ms = attempt.seconds * 1000;
       this.ready.observe(ms);
       this.claimLimit.ended(ms);
@@ -203,16 +206,23 @@ class ClaimBatch implements AttemptBatch {
   readonly leaseId: string;
   readonly jobIds: string[];
   readonly claimedAt = performance.now();
+  readonly onBegun: (attempt: Attempt) => void;
   readonly onEnded: (attempt: Attempt) => void;
   readonly #batches: Set<ClaimBatch>;
   readonly #attempts = new Map<string, Attempt>();
 
   /** The batch is removed from `batches` with its last attempt. */
-  constructor(tenant: Tenant, claimed: Claimed, batches: Set<ClaimBatch>, onEnded: (attempt: Attempt) => void) {
+  constructor(
+    tenant: Tenant,
+    claimed: Claimed,
+    batches: Set<ClaimBatch>,
+    { onBegun, onEnded }: Pick<AttemptBatch, 'onBegun' | 'onEnded'>,
+  ) {
     this.tenant = tenant;
     this.schema = tenant.schema;
     this.leaseId = claimed.leaseId;
     this.jobIds = claimed.jobs.map((job) => job.id);
+    this.onBegun = onBegun;
     this.onEnded = onEnded;
     this.#batches = batches;
     batches.add(this);

@@ -201,9 +201,9 @@ export class TenantLoop implements SlotWaiter {
 
   /** Awaits the end of a handler that was asked to stop and still runs. Until then its job keeps the lane. */
   async #awaitUnresponsive(attempt: Attempt, end: UnresponsiveEnd): Promise<void> {
-    const { job, batch, started, startedAt } = attempt;
+    const { job, batch, begun, startedAt } = attempt;
     const released = await this.attempts.awaitUnresponsive(attempt, end);
-    const ended = { job, started, seconds: (performance.now() - startedAt) / 1000 };
+    const ended = { job, begun, seconds: (performance.now() - startedAt) / 1000 };
     const { outcome, lease = batch, isLast = false } = released ?? {};
     this.#outcomes.add(this.tenant, ended, outcome, lease, isLast);
     if (this.#stopped) this.#startReady();

@@ -62,6 +62,7 @@ export class ThreadPool implements Service {
   /** Runs the job's code, or the phase in `parts.phase`, in a thread of its own. */
   async run(target: { file: string; type: string }, parts: ContextParts, kill: AbortSignal): Promise<unknown> {
     const thread = await this.#take(parts.stopping.signal);
+    parts.stopping.begin?.();
     let end: ThreadEnd | undefined;
     try {
       end = await callThread(thread, target, parts, kill);

@@ -9,7 +9,9 @@ import { receiveEvent } from '../../../../server/jobs/received/receive-event.ts'
 import { loadHandlers } from '../../../../server/worker/handlers/load-handlers.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
-import { addJob, reread } from '../../../support/jobs.ts';
+import { addJob, eventTypes, reread } from '../../../support/jobs.ts';
+import { loseLease } from '../../../support/lose-lease.ts';
+import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
@@ -108,4 +110,43 @@ test('a handler that waited for its thread does not begin if its job was cancele
   await eventually(async () =>
     expect(await reread(context, second!.job)).toMatchObject({ status: 'CANCELED', progress: null }),
   );
+});
+
+test('a job that waited for its thread when its lease was lost is requeued, and no attempt is counted', async () => {
+  const until = join(mkdtempSync(join(tmpdir(), 'leasehold-waiter-')), 'until');
+  const daemon = await startDaemon(context, {
+    handlers: await loadHandlers(fixtures),
+    // Only the next renewal finds that the lease is over.
+    env: { HANDLER_THREADS: '1', LEASE_SECONDS: '60', SWEEP_INTERVAL_SECONDS: '600' },
+  });
+  const [first] = await daemon.enqueue(context.tenant, [{ type: 'isolated.waiter', payload: { until } }], 'test');
+  await eventually(async () => expect((await reread(context, first!.job)).status).toBe('RUNNING'));
+  const [second] = await daemon.enqueue(context.tenant, [{ type: 'isolated.recorder', payload: {} }], 'test');
+  await eventually(async () => expect((await reread(context, second!.job)).status).toBe('RUNNING'));
+  const { leaseId } = await reread(context, second!.job);
+  await loseLease(context, leaseId, 'ended');
+  await eventually(async () => expect((await reread(context, second!.job)).leaseId).not.toBe(leaseId));
+  writeFileSync(until, '');
+  await eventually(async () =>
+    expect(await reread(context, second!.job)).toMatchObject({ status: 'SUCCESS', attempt: 1 }),
+  );
+  expect(await eventTypes(context, second!.job)).toContain('job.requeued');
+  await checkInvariants(context);
+});
+
+test('the time limit of an attempt does not count while it waits for its thread', async () => {
+  const until = join(mkdtempSync(join(tmpdir(), 'leasehold-waiter-')), 'until');
+  const daemon = await startDaemon(context, {
+    handlers: await loadHandlers(fixtures),
+    env: { HANDLER_THREADS: '1', LEASE_SECONDS: '60' },
+  });
+  const [first] = await daemon.enqueue(context.tenant, [{ type: 'isolated.waiter', payload: { until } }], 'test');
+  await eventually(async () => expect((await reread(context, first!.job)).status).toBe('RUNNING'));
+  const limited = { type: 'isolated.recorder', payload: {}, timeoutSeconds: 0.5 };
+  const [second] = await daemon.enqueue(context.tenant, [limited], 'test');
+  await eventually(async () => expect((await reread(context, second!.job)).status).toBe('RUNNING'));
+  // Longer than the limit.
+  await delay(800);
+  writeFileSync(until, '');
+  await eventually(async () => expect((await reread(context, second!.job)).status).toBe('SUCCESS'));
 });
