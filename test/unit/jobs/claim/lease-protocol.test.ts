@@ -5,7 +5,7 @@ import { explore } from '../../../support/model/explore.ts';
 import { allGuards, type Bounds, type Guards, leaseProtocol } from '../../../support/model/lease-protocol.ts';
 
 const maxStates = 400_000;
-/** `npm run test:faults` explores renewals and a second daemon too, which multiply the states by ten. */
+/** `npm run test:faults` explores more renewals, daemons and combinations, which multiply the states by ten. */
 const isLong = process.env.LEASEHOLD_TEST_MINUTES !== undefined;
 const renewals = isLong ? 1 : 0;
 
@@ -31,6 +31,14 @@ const canceled: Bounds = { daemons: 1, targets: [null], claims: 2, renewals: 1, 
 const paused: Bounds = { ...canceled, cancels: 0, pauses: 1, resumes: 1 };
 /** Both at once. */
 const pausedAndCanceled: Bounds = { ...canceled, renewals: 0, pauses: 1, resumes: 1 };
+/** The same with a second daemon that may claim the job meanwhile. */
+const twoDaemonsCanceled: Bounds = { ...canceled, daemons: 2 };
+/** Two daemons, a lane of two jobs, and a cancel. */
+const laneCanceled: Bounds = { ...oneLane, renewals: 0, maxAttempts: 1, cancels: 1 };
+/** Two daemons, a lane of two jobs, a pause and a resume. */
+const lanePaused: Bounds = { ...laneCanceled, cancels: 0, pauses: 1, resumes: 1 };
+/** Two daemons, a lane of two jobs, and a message that the database gets twice. */
+const laneCopied: Bounds = { ...oneLane, renewals: 0, copies: 1 };
 
 describe('with every guard no property is violated', () => {
   test.each([
@@ -41,6 +49,14 @@ describe('with every guard no property is violated', () => {
     ['a cancel at any moment', canceled],
     ['a pause and a resume at any moment', paused],
     ['a pause, a resume and a cancel', pausedAndCanceled],
+    ...(isLong
+      ? ([
+          ['two daemons and a cancel', twoDaemonsCanceled],
+          ['two daemons, a lane and a cancel', laneCanceled],
+          ['two daemons, a lane, a pause and a resume', lanePaused],
+          ['two daemons, a lane and a message that is handled twice', laneCopied],
+        ] satisfies [string, Bounds][])
+      : []),
   ])('%s', (_, bounds) => {
     const { violation, complete, states, steps } = explore(leaseProtocol(bounds, allGuards), maxStates);
     console.log(`explored ${states} states, ${steps} steps`);
