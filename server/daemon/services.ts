@@ -194,7 +194,7 @@ function createHeartbeat({ config, databaseUrl, db, logger, metrics }: DaemonCon
     logger,
     listeners: observeHeartbeat(metrics, logger),
     roleOf: (schema) => db.tenantRoles?.of(schema),
-    renewalOnNode: (schema) => db.onNode(schema, renewal.text(schema)),
+    renewalOnNode: (schema) => (db.sharded ? db.onNode(schema, renewal.text(schema)) : undefined),
   });
 }
 

@@ -245,37 +245,41 @@ test.skipIf(citusCluster())(
   },
 );
 
-test('a daemon whose lease expired keeps the lane if it fences the job off before the sweeper', async () => {
-  const proxy = await startProxy(context.url);
-  const { definition, runs } = deafHandler();
-  const env = { ...shortGrace, STALE_LEASE_GRACE_SECONDS: '3600' };
-  const daemon = await startDaemon({ ...context, url: proxy.url }, { handlers: [definition], env });
-  const job = await addJob(context, { type: 'deaf', targetId: 'kept', maxAttempts: 2 });
-  daemon.signals.workAvailable(context.tenant);
-  await eventually(() => expect(runs).toHaveLength(1));
-  proxy.blackHole();
-  await eventually(() => expect(daemon.workers.runningTypes).toEqual(['deaf']));
-  await eventually(async () => {
-    const [row] = await context.db.query<{ over: boolean }>(
-      `select expires_at < now() as over from ${context.schema}.leases where $1 = any(job_ids)`,
-      [job.id],
-    );
-    expect(row?.over).toBe(true);
-  });
-  proxy.heal();
-  expect((await fenced(job)).hold?.reason).toContain('lease is no longer held');
-  // What a person asks meanwhile decides, as it does for every lost lease.
-  await pauseJob(context.db, context.schema, by(job));
-  runs[0]?.end();
-  await eventually(async () => expect(await statusOf(job)).toBe('PAUSED'));
-  await resumeJob(context.db, context.schema, by(job));
-  daemon.signals.workAvailable(context.tenant);
-  await eventually(() => expect(runs).toHaveLength(2));
-  expect(runs.map((run) => run.beside)).toEqual([0, 0]);
-  runs[1]?.end();
-  await eventually(async () => expect(await statusOf(job)).toBe('SUCCESS'));
-  await checkInvariants(context);
-});
+// In a cluster leases are renewed on the tenant's node, past the proxy.
+test.skipIf(citusCluster())(
+  'a daemon whose lease expired keeps the lane if it fences the job off before the sweeper',
+  async () => {
+    const proxy = await startProxy(context.url);
+    const { definition, runs } = deafHandler();
+    const env = { ...shortGrace, STALE_LEASE_GRACE_SECONDS: '3600' };
+    const daemon = await startDaemon({ ...context, url: proxy.url }, { handlers: [definition], env });
+    const job = await addJob(context, { type: 'deaf', targetId: 'kept', maxAttempts: 2 });
+    daemon.signals.workAvailable(context.tenant);
+    await eventually(() => expect(runs).toHaveLength(1));
+    proxy.blackHole();
+    await eventually(() => expect(daemon.workers.runningTypes).toEqual(['deaf']));
+    await eventually(async () => {
+      const [row] = await context.db.query<{ over: boolean }>(
+        `select expires_at < now() as over from ${context.schema}.leases where $1 = any(job_ids)`,
+        [job.id],
+      );
+      expect(row?.over).toBe(true);
+    });
+    proxy.heal();
+    expect((await fenced(job)).hold?.reason).toContain('lease is no longer held');
+    // What a person asks meanwhile decides, as it does for every lost lease.
+    await pauseJob(context.db, context.schema, by(job));
+    runs[0]?.end();
+    await eventually(async () => expect(await statusOf(job)).toBe('PAUSED'));
+    await resumeJob(context.db, context.schema, by(job));
+    daemon.signals.workAvailable(context.tenant);
+    await eventually(() => expect(runs).toHaveLength(2));
+    expect(runs.map((run) => run.beside)).toEqual([0, 0]);
+    runs[1]?.end();
+    await eventually(async () => expect(await statusOf(job)).toBe('SUCCESS'));
+    await checkInvariants(context);
+  },
+);
 
 test('a drain ends with the process: the outcome of an unresponsive handler is written last, and no attempt is counted', async () => {
   const { daemon, begun } = await startDeaf();
