@@ -26,11 +26,12 @@ import { ByteBudget } from './request/body.ts';
 import { type Access, authenticateByHost, readingOnly } from './request/host-access.ts';
 import { logRequests } from './request/request-log.ts';
 import { Turns } from './request/turns.ts';
+import { UnreadAnswers } from './request/unread-answers.ts';
 import { healthRoutes, type ReadinessState } from './resources/health.ts';
 import { adminKeyRoutes, keyRoutes } from './resources/keys.ts';
 import { sessionRoutes } from './resources/session.ts';
 import { adminTenantRoutes } from './resources/tenants.ts';
-import { RouteGroup } from './route.ts';
+import { handled, RouteGroup } from './route.ts';
 import { answerDirectly } from './server.ts';
 
 export interface AppDependencies {
@@ -81,6 +82,7 @@ export function createApp(deps: AppDependencies): Express {
       tenantShare: config.databaseTenantShare,
       tenants: () => registry.list().length,
     }),
+    unread: new UnreadAnswers({ limitBytes: config.requestMemoryBytes / 2 }),
     headers: headers.filter(([name]) => dataHeaders.includes(name)),
   });
   app.use(routes.handle);
@@ -96,28 +98,33 @@ export function createApp(deps: AppDependencies): Express {
 
 function openApiRoutes(groups: readonly RouteGroup[], version: string): RouteGroup {
   const group = new RouteGroup('Service');
-  let document: Promise<unknown> | undefined;
+  // As bytes, which all answers share: anybody may ask for it.
+  let document: Promise<Buffer> | undefined;
   group.route({
     method: 'get',
     path: '/openapi.json',
     summary: 'This description of the API',
     access: 'public',
     answers: { 200: null },
-    handle: () => {
+    async handle({ response }) {
       document ??= loadOpenApi(groups, version);
-      return document;
+      const bytes = await document;
+      response.setHeader('Content-Type', 'application/json; charset=utf-8');
+      response.setHeader('Content-Length', bytes.length);
+      response.end(bytes);
+      return handled;
     },
   });
   return group;
 }
 
 /** Created with the first request for it, because most daemons never get one. */
-async function loadOpenApi(groups: readonly RouteGroup[], version: string): Promise<unknown> {
+async function loadOpenApi(groups: readonly RouteGroup[], version: string): Promise<Buffer> {
   await import('@asteasolutions/zod-to-openapi');
   await ownTurn();
   const { buildOpenApi } = await import('./openapi.ts');
   await ownTurn();
-  return buildOpenApi([...groups], version);
+  return Buffer.from(JSON.stringify(await buildOpenApi([...groups], version)));
 }
 
 function setHeaders(headers: readonly Header[]): RequestHandler {

@@ -8,12 +8,14 @@ import { type Authenticate, authorize, callerOf } from './request/authenticate.t
 import { type ByteBudget, readJsonBody } from './request/body.ts';
 import { validateInput } from './request/input.ts';
 import type { Leave, Turns } from './request/turns.ts';
+import type { UnreadAnswers } from './request/unread-answers.ts';
 import { handled, Reply, type RouteContext, type RouteDefinition, type RouteGroup } from './route.ts';
 
 interface RequestLimits {
   db: Database;
   budget: ByteBudget;
   turns: Turns;
+  unread: UnreadAnswers;
 }
 
 // Responses contain data and keys of tenants, so no cache may store them.
@@ -122,12 +124,14 @@ async function answer(
   response: Response,
   next: NextFunction,
 ) {
-  const { turns } = limits;
+  const { turns, unread } = limits;
+  const holder = definition.access === 'public' ? everybody : (callerOf(response)?.tenant?.id ?? operator);
   let leave: Leave | undefined;
   try {
     const context = contextOf(definition, limits, request, response);
+    // A public answer is small, or shared by all who ask for it.
+    if (holder !== everybody) unread.admit(holder);
     if (definition.access !== 'public' && definition.turns !== 'own') {
-      const holder = context.tenant?.id ?? operator;
       const turn = turns.take(definition.turns === 'renewal' ? `${holder} renewals` : holder);
       leave = typeof turn === 'function' ? turn : await turn;
       // The client disconnected while it waited.
@@ -135,9 +139,11 @@ async function answer(
     }
     const value = await definition.handle(context as Parameters<RouteDefinition['handle']>[0]);
     leave?.();
-    if (value === handled) return;
-    const reply = value instanceof Reply ? value : new Reply(firstStatus(definition), value, {});
-    send(definition, reply, request, response);
+    if (value !== handled) {
+      const reply = value instanceof Reply ? value : new Reply(firstStatus(definition), value, {});
+      send(definition, reply, request, response);
+    }
+    unread.wrote(response, holder);
   } catch (error) {
     next(error);
   } finally {
@@ -164,6 +170,7 @@ function send(
 
 /** The id under which requests of operators share turns. */
 const operator = '';
+const everybody = 'public';
 
 function contextOf(
   definition: RouteDefinition,

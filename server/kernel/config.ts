@@ -117,7 +117,7 @@ const settings = {
     67_108_864,
     16_777_216,
     17_179_869_184,
-    'Bytes of request bodies above 64 KB that one daemon reads at once; further requests get 503. One tenant may use half.',
+    'Bytes of request bodies above 64 KB that one daemon reads at once; further requests get 503. One tenant may use half, and may leave as many bytes of answers unread.',
   ),
   HANDLER_THREADS: integer(8, 1, 1024, "Maximum worker threads of one daemon for handlers with isolation 'thread'."),
   HANDLER_THREAD_MEMORY_MB: integer(256, 16, 65_536, 'Maximum heap memory of one such thread.'),

@@ -1,6 +1,6 @@
 // /q/{token}: the hosted form of one question, for the person who has the link. It needs no sign-in and no scripts. No
 // log has tokens, and addresses that try many tokens are refused for a while.
-import express, { type Request, type Response, Router } from 'express';
+import express, { type NextFunction, type Request, type Response, Router } from 'express';
 import type { Database } from '../../database/database.ts';
 import { formFields } from '../../forms/answer-fields.ts';
 import { answerOf, type Entered } from '../../forms/entered-answer.ts';
@@ -54,14 +54,14 @@ export function questionPages(deps: QuestionPageDependencies): Router {
   // Only invalid links are counted, so a person with a valid one is never refused here.
   const refuse = (request: Request, response: Response) =>
     void limit(request, response, () => send(response, unknownLink));
-  const readForm = express.urlencoded({ extended: false, limit: maxFormBytes, parameterLimit: 1000 });
-  const serve = (make: (request: Request, opened: OpenedLink) => Promise<Page>) => {
-    return async (request: Request, response: Response) => {
+  const serve = (make: (opened: OpenedLink, request: Request, response: Response) => Promise<Page>) => {
+    return async (request: Request, response: Response, next: NextFunction) => {
       try {
         const opened = await open(deps, String(request.params.token));
         if (opened === unknownLink) refuse(request, response);
-        else send(response, isPage(opened) ? opened : await make(request, opened));
+        else send(response, isPage(opened) ? opened : await make(opened, request, response));
       } catch (error) {
+        if (error instanceof UnreadableForm) return next(error.cause);
         request.log.error({ err: error }, 'hosted form failed');
         send(response, { status: 503, body: messagePage('Not available now', 'Please try again in a moment.') });
       }
@@ -69,12 +69,31 @@ export function questionPages(deps: QuestionPageDependencies): Router {
   };
   router
     .route('/q/:token')
-    .get(serve(async (_request, { question }) => showForm(question)))
+    .get(serve(async ({ question }) => showForm(question)))
     .post(
-      readForm,
-      serve((request, opened) => submit(deps, opened, toEntered(request.body))),
+      serve(async (opened, request, response) => {
+        // Only now, so that the form of a caller without a valid link is never read.
+        await readForm(request, response);
+        return submit(deps, opened, toEntered(request.body));
+      }),
     );
   return router;
+}
+
+const parseForm = express.urlencoded({ extended: false, limit: maxFormBytes, parameterLimit: 1000 });
+
+/** The cause is the error of the body parser, which the app answers. */
+class UnreadableForm extends Error {}
+
+function readForm(request: Request, response: Response): Promise<void> {
+  return new Promise((resolve, reject) => {
+    // The parser takes a request that was cut off meanwhile for one without fields.
+    if (request.destroyed) return reject(new Error('the client disconnected'));
+    parseForm(request, response, (error?: unknown) => {
+      if (error === undefined) resolve();
+      else reject(new UnreadableForm('the form could not be read', { cause: error }));
+    });
+  });
 }
 
 function send(response: Response, { status, body }: Page): void {

@@ -1,5 +1,6 @@
 // Request ids, the access log and the audit lines. Headers, query strings, bodies and tokens of links are not logged.
 import { randomUUID } from 'node:crypto';
+import type { Socket } from 'node:net';
 import type { Express, Request, RequestHandler, Response } from 'express';
 import type { Logger } from '../../kernel/logger.ts';
 import type { RouteContext } from '../route.ts';
@@ -36,6 +37,7 @@ export function logRequests(app: Express, logger: Logger): RequestHandler {
       request.id = acceptedId(request.headers['x-request-id']) ?? randomUUID();
       response.setHeader('X-Request-Id', request.id);
     }
+    closeWithConnection(request, response);
     const startedAt = performance.now();
     // Without the query string, and before a router changes it.
     const path = request.url;
@@ -62,6 +64,30 @@ export function logRequests(app: Express, logger: Logger): RequestHandler {
     });
     next();
   };
+}
+
+const unassigned = new WeakMap<Socket, Set<Response>>();
+
+/**
+ * A request that was sent before the answer to an earlier one was complete has no connection for its own answer yet. If
+ * the connection ends first, Node emits no `close` for that answer, and what the request holds would never be released.
+ */
+function closeWithConnection({ socket }: Request, response: Response): void {
+  if (response.socket !== null) return;
+  let waiting = unassigned.get(socket);
+  if (waiting === undefined) {
+    const all = new Set<Response>();
+    waiting = all;
+    unassigned.set(socket, all);
+    socket.once('close', () => {
+      for (const one of all) {
+        one.destroy();
+        one.emit('close');
+      }
+    });
+  }
+  waiting.add(response);
+  response.once('socket', () => waiting.delete(response));
 }
 
 /** Omits the query and the token of a link, which opens a question for everybody who reads it. */

@@ -1,5 +1,6 @@
 // The state of this daemon for orchestrators and scrapers (liveness, readiness, metrics), and of all daemons for
 // operators.
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Registry as MetricsRegistry } from 'prom-client';
 import { z } from 'zod';
 import { listDaemons } from '../../daemon-registry/live-daemons.ts';
@@ -38,6 +39,7 @@ const readySchema = z.strictObject({
 export function healthRoutes(deps: HealthDependencies): RouteGroup {
   const group = new RouteGroup('Service');
   const writes = new WriteCheck(deps.db);
+  const metrics = new SharedText(() => deps.metricsRegistry.metrics());
   group.route({
     method: 'get',
     path: '/livez',
@@ -72,12 +74,41 @@ export function healthRoutes(deps: HealthDependencies): RouteGroup {
     contentType: 'text/plain',
     answers: { 200: z.string() },
     handle: async ({ response }) => {
-      const text = await deps.metricsRegistry.metrics();
+      const text = await metrics.read();
       response.set('Content-Type', deps.metricsRegistry.contentType).end(text);
       return handled;
     },
   });
   return group;
+}
+
+// Ten scrapes a second are more than any monitoring needs.
+const betweenTextsMs = 100;
+
+/**
+ * A text that anybody may ask for and that takes milliseconds to write: callers who ask at the same time share it. It is
+ * always written after the call.
+ */
+class SharedText {
+  readonly #write: () => Promise<string>;
+  #next: Promise<Buffer> | undefined;
+  #writtenAt = Number.NEGATIVE_INFINITY;
+
+  constructor(write: () => Promise<string>) {
+    this.#write = write;
+  }
+
+  read(): Promise<Buffer> {
+    this.#next ??= this.#writeSoon();
+    return this.#next;
+  }
+
+  async #writeSoon(): Promise<Buffer> {
+    await sleep(this.#writtenAt + betweenTextsMs - performance.now());
+    this.#next = undefined;
+    this.#writtenAt = performance.now();
+    return Buffer.from(await this.#write());
+  }
 }
 
 const workerSchema = z

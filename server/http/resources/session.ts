@@ -29,6 +29,7 @@ const answer = z.strictObject({ session: sessionSchema.nullable(), version: z.st
 
 // More than a person mistypes, and too few for guessing.
 const failuresPerMinute = 20;
+const maxBodyBytes = 4096;
 
 export function sessionRoutes(deps: SessionDependencies): RouteGroup {
   const group = new RouteGroup('Dashboard');
@@ -59,6 +60,8 @@ export function sessionRoutes(deps: SessionDependencies): RouteGroup {
     summary: 'Sign in to the dashboard with an API key or a one-time link',
     description: 'Sets a cookie that scripts cannot read. The session ends after 12 hours, or when the key is revoked.',
     access: 'public',
+    // Anybody may send it, so it must not use up the memory for large requests.
+    bodyLimitBytes: maxBodyBytes,
     body: z.strictObject({
       key: z.string().trim().max(512).optional(),
       link: z.string().max(200).optional().describe('The part of a one-time link after `#`.'),
@@ -67,7 +70,8 @@ export function sessionRoutes(deps: SessionDependencies): RouteGroup {
     problems: ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS'],
     handle: async (context) => {
       const { body, request, response } = context;
-      if (deps.hostKey !== undefined) throw problem('FORBIDDEN', 'This API is embedded in another program; sign in there.');
+      if (deps.hostKey !== undefined)
+        throw problem('FORBIDDEN', 'This API is embedded in another program; sign in there.');
       requireSameOrigin(request);
       const token =
         body.link === undefined

@@ -5,6 +5,7 @@ import type { Queryable } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';
 import { runQuery, statement } from '../../database/sql.ts';
 import { type ApiKey, hashKey, keyIdOf, sessionCheck } from './key.ts';
+import { Lookups } from './lookups.ts';
 import type { KeyVerifier } from './verifier.ts';
 
 /** A working day and the evening after it. Then a person signs in again. */
@@ -13,7 +14,6 @@ export const sessionSeconds = 12 * 3600;
 const linkSeconds = 15 * 60;
 // Ending a session on another daemon takes effect within this time.
 const cacheMs = 5000;
-const maxCached = 10_000;
 // Only the database's clock decides: that of the process may be wrong.
 const leftMs = `(extract(epoch from expires_at - now()) * 1000)::float8`;
 
@@ -22,20 +22,24 @@ interface SessionKey {
   key_check: Buffer;
 }
 
-interface Cached {
-  /** With the time until it expires. */
-  row: (SessionKey & { left_ms: number }) | undefined;
-  readAt: number;
+type Kind = 'session' | 'link';
+
+interface Stored extends SessionKey {
+  kind: Kind;
+  /** By the monotonic clock of this process. */
+  endsAt: number;
 }
 
 export class Sessions {
   #db: Queryable;
   #keys: KeyVerifier;
-  #cache = new Map<string, Cached>();
+  /** By the digest of the token, in hexadecimal. */
+  #lookups: Lookups<Stored>;
 
   constructor(db: Queryable, keys: KeyVerifier) {
     this.#db = db;
     this.#keys = keys;
+    this.#lookups = new Lookups((ids) => readSessions(db, ids), cacheMs);
   }
 
   /** Returns undefined if the text is not a valid key. */
@@ -49,6 +53,7 @@ export class Sessions {
 
   /** Returns undefined if the link was used, has expired, or its key is no longer valid. */
   async openByLink(linkToken: string): Promise<string | undefined> {
+    if ((await this.#find(linkToken, 'link')) === undefined) return undefined;
     const [row] = await runQuery<SessionKey>(
       this.#db,
       `delete from ${controlSchema}.sessions where id = :id and kind = 'link' and expires_at > now()
@@ -63,36 +68,37 @@ export class Sessions {
 
   /** Returns the current key of the session. */
   async verify(token: string): Promise<ApiKey | undefined> {
-    const row = await this.#read(token);
+    const row = await this.#find(token, 'session');
     return row === undefined ? undefined : this.#keyOf(row);
   }
 
   async close(token: string): Promise<void> {
-    this.#cache.delete(token);
+    if ((await this.#find(token, 'session')) === undefined) return;
     await runQuery(this.#db, `delete from ${controlSchema}.sessions where id = :id`, { id: digest(token) });
+    this.#lookups.forget(digest(token).toString('hex'));
   }
 
   async #keyOf(row: SessionKey): Promise<ApiKey | undefined> {
     return this.#keys.verifyById(row.key_id, row.key_check);
   }
 
-  async #read(token: string): Promise<Cached['row']> {
-    const cached = this.#cache.get(token);
-    const validMs = Math.min(cacheMs, cached?.row?.left_ms ?? cacheMs);
-    if (cached !== undefined && performance.now() - cached.readAt < validMs) return cached.row;
-    const readAt = performance.now();
-    const [row] = await runQuery<NonNullable<Cached['row']>>(
-      this.#db,
-      `select key_id, key_check, ${leftMs} as left_ms
-         from ${controlSchema}.sessions
-        where id = :id and kind = 'session' and expires_at > now()`,
-      { id: digest(token) },
-    );
-    this.#cache.delete(token);
-    this.#cache.set(token, { row, readAt });
-    if (this.#cache.size > maxCached) this.#cache.delete(this.#cache.keys().next().value as string);
-    return row;
+  async #find(token: string, kind: Kind): Promise<SessionKey | undefined> {
+    const found = await this.#lookups.find(digest(token).toString('hex'));
+    return found?.kind === kind && found.endsAt > performance.now() ? found : undefined;
   }
+}
+
+async function readSessions(db: Queryable, ids: readonly string[]): Promise<Map<string, Stored>> {
+  const readAt = performance.now();
+  const rows = await runQuery<SessionKey & { id: Buffer; kind: Kind; left_ms: number }>(
+    db,
+    `select id, kind, key_id, key_check, ${leftMs} as left_ms
+       from ${controlSchema}.sessions
+      where id = any(array(select decode(given.id, 'hex') from unnest(:ids::text[]) as given(id)))
+        and expires_at > now()`,
+    { ids },
+  );
+  return new Map(rows.map(({ left_ms, id, ...row }) => [id.toString('hex'), { ...row, endsAt: readAt + left_ms }]));
 }
 
 /** A token that opens one session of this key, once. */
@@ -128,7 +134,7 @@ const insertStatement = statement(`
 async function store(
   db: Queryable,
   token: string,
-  kind: 'session' | 'link',
+  kind: Kind,
   key: { keyId: string; check: Buffer },
   seconds: number,
 ): Promise<void> {

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { Counter, Registry } from 'prom-client';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
 import { createApp } from '../../../server/http/app.ts';
 import type { ReadinessState } from '../../../server/http/resources/health.ts';
@@ -176,6 +176,29 @@ it('/metrics shows what is registered', async () => {
   const answer = await app.request('GET', '/metrics');
   expect(answer.headers.get('content-type')).toContain('text/plain');
   expect(answer.body).toContain('test_total 3');
+});
+
+describe('/metrics', () => {
+  it('is written once for all who ask at the same time, and always after they asked', async () => {
+    const registry = new Registry();
+    const counter = new Counter({ name: 'test_asked', help: 'A test', registers: [registry] });
+    let written = 0;
+    const metrics = registry.metrics.bind(registry);
+    registry.metrics = () => {
+      written += 1;
+      return metrics();
+    };
+    const { app: own, stop } = await startApp(context, () => ({ metricsRegistry: registry }));
+    onTestFinished(stop);
+    const read = async () => (await own.request('GET', '/metrics')).body as string;
+    const texts = await Promise.all(Array.from({ length: 50 }, read));
+    expect(texts.every((text) => text.includes('test_asked 0'))).toBe(true);
+    expect(written).toBeLessThan(50);
+    for (let n = 1; n <= 3; n++) {
+      counter.inc();
+      expect(await read()).toContain(`test_asked ${n}`);
+    }
+  });
 });
 
 describe('/openapi.json', () => {

@@ -3,7 +3,7 @@
 import type { Request } from 'express';
 import { z } from 'zod';
 import { type LiveDaemon, readLiveDaemons } from '../../../daemon-registry/live-daemons.ts';
-import type { Database } from '../../../database/database.ts';
+import type { Database, Queryable } from '../../../database/database.ts';
 import { pendingPhases, readPhases } from '../../../jobs/attempt/phases.ts';
 import type { CommitSignals } from '../../../jobs/commit-signals.ts';
 import {
@@ -140,10 +140,10 @@ async function createJob(
     const [refused] = await withTurn(() => linkJobs(db, tenant.schema, [{ job: newJob, after: asked.after }]));
     if (refused !== undefined) throw refused;
   }
-  await deps.queueLimit.admit(tenant, [newJob]);
+  await deps.queueLimit.admit(tenant, [newJob], inTurns(db, withTurn));
   const about = { tenant: tenant.slug, type: newJob.type, count: 1, traceparent: request.get('traceparent') };
   const [enqueued] = await withEnqueueSpan(about, (traceparent) =>
-    deps.enqueuer.enqueue(tenant, [{ ...newJob, traceparent }], actor),
+    enqueueFairly(deps, tenant, [{ ...newJob, traceparent }], actor, withTurn),
   );
   if (enqueued === undefined) throw new Error('the enqueuer returned nothing');
   if (enqueued.kind === 'conflict') throw idempotencyConflict(enqueued);
@@ -169,12 +169,12 @@ async function createBatch(
   const checked = await checkAll(deps, context, jobs);
   const good = checked.filter((item): item is NewJob => !(item instanceof Problem));
   if (atomic && good.length < checked.length) throw allErrors(checked);
-  await deps.queueLimit.admit(context.tenant, good);
+  await deps.queueLimit.admit(context.tenant, good, inTurns(context.db, context.withTurn));
   const enqueued = await withEnqueueSpan(aboutBatch(context, good), (traceparent) => {
     const traced = good.map((job) => ({ ...job, traceparent }));
     return atomic
       ? context.withTurn(() => enqueueAllOrNone(context.db, context.tenant.schema, traced, context.actor))
-      : deps.enqueuer.enqueue(context.tenant, traced, context.actor);
+      : enqueueFairly(deps, context.tenant, traced, context.actor, context.withTurn);
   });
   if (atomic) deps.signals.jobsWritten(context.tenant, enqueued);
   const queue = [...enqueued];
@@ -191,6 +191,25 @@ async function createBatch(
   return reply(count.created === results.length ? 201 : 200, { results, ...count });
 }
 
+type WithTurn = CreationContext['withTurn'];
+
+/** Jobs with a unique key share no commit with others, so each request of them uses a connection. */
+function enqueueFairly(
+  { enqueuer }: JobRouteDependencies,
+  tenant: Tenant,
+  jobs: NewJob[],
+  actor: string,
+  withTurn: WithTurn,
+): Promise<Enqueued[]> {
+  const enqueue = () => enqueuer.enqueue(tenant, jobs, actor);
+  return jobs.some((job) => job.unique !== undefined) ? withTurn(enqueue) : enqueue();
+}
+
+/** Each statement takes a turn. */
+function inTurns(db: Database, withTurn: WithTurn): Queryable {
+  return { query: (text, values, reuse) => withTurn(() => db.query(text, values, reuse)) };
+}
+
 function aboutBatch({ tenant, request }: CreationContext, jobs: NewJob[]) {
   const types = new Set(jobs.map((job) => job.type));
   const type = types.size === 1 ? (jobs[0]?.type ?? '') : 'batch';
@@ -204,7 +223,7 @@ async function checkAll(
 ): Promise<(NewJob | Problem)[]> {
   const key = idempotencyKey(request);
   let live: Promise<LiveDaemon[]> | undefined;
-  const liveDaemons = () => (live ??= readLiveDaemons(db));
+  const liveDaemons = () => (live ??= withTurn(() => readLiveDaemons(db)));
   const common = { tenant, jobTypes: deps.jobTypes, liveDaemons };
   const check = async (given: unknown, index: number) => {
     try {

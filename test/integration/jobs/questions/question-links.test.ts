@@ -8,6 +8,7 @@ import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
 import { useDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
+import { answerToUnfinished } from '../../../support/http/unfinished-request.ts';
 import { reread } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
@@ -244,6 +245,17 @@ test('hostile values are shown as text', async () => {
   await eventually(async () =>
     expect((await reread(context, job)).result).toMatchObject({ [hostile]: hostile, choice: hostile }),
   );
+});
+
+test('the form of a caller without a valid link is not read', async () => {
+  const headers = { 'content-type': 'application/x-www-form-urlencoded', 'content-length': '200000' };
+  const request = { method: 'POST', path: `/q/${'C'.repeat(70)}`, headers, start: 'field.note=' };
+  expect(await answerToUnfinished(running.daemon.url, request)).toMatch(/^HTTP\/1.1 4(04|29) /);
+  const { id } = await ask('buttons');
+  const { url } = await link(id);
+  const tooLarge = await browse(url, { action: 'approve', 'field.note': 'x'.repeat(300_000) });
+  expect(tooLarge.status).toBe(413);
+  expect((await browse(url, { action: 'approve' })).status).toBe(200);
 });
 
 test('an address that tries many tokens is refused for a while', async () => {
