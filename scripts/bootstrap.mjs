@@ -78,7 +78,12 @@ async function testCluster(args) {
   if (args.length > 0) return test(args);
   // One file after the other, because one of the scenarios kills a node.
   const scenarios = [vitest, 'run', 'test/citus', '--no-file-parallelism'];
-  const { status } = spawnSync(process.execPath, scenarios, { cwd: root, stdio: 'inherit' });
+  const { status } = spawnSync(process.execPath, scenarios, {
+    cwd: root,
+    // It would be stronger than the option.
+    env: { ...process.env, VITEST_MAX_WORKERS: '1' },
+    stdio: 'inherit',
+  });
   if (status !== 0) process.exit(status ?? 1);
   await test(['test/integration']);
 }

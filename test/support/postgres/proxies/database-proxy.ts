@@ -27,10 +27,10 @@ async function placeBeforeNodes(
   const nodes = await db.query<CitusNode & { id: number }>(
     'select nodeid as id, nodename as host, nodeport as port from pg_dist_node where groupid > 0',
   );
-  const setPort = (id: number, port: number) =>
-    db.query('update pg_dist_node set nodeport = $2 where nodeid = $1', [id, port]);
+  const setAddress = (id: number, host: string, port: number) =>
+    db.query('update pg_dist_node set nodename = $2, nodeport = $3 where nodeid = $1', [id, host, port]);
   onTestFinished(async () => {
-    for (const { id, port } of nodes) await setPort(id, port);
+    for (const { id, host, port } of nodes) await setAddress(id, host, port);
   });
-  for (const { id, host, port } of nodes) await setPort(id, await proxy.listen(port, host));
+  for (const { id, host, port } of nodes) await setAddress(id, '127.0.0.1', await proxy.listen(port, host));
 }
