@@ -2,7 +2,7 @@
 // so that verification can distinguish it from tampering. Transactions are small, so locks are short.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { runQuery, statement, tenant } from '../../database/sql.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { runFollowerStep } from '../log/follower.ts';
 import { currentSnapshot } from '../log/transaction-ids.ts';
 import { sealEvents } from './seal.ts';
@@ -42,8 +42,7 @@ export async function pruneEvents(db: Database, schema: Schema, options: PruneOp
 
 interface OldBlock {
   number: string;
-  event_keys: string[];
-  next: string;
+  events: number;
   now: string;
 }
 
@@ -58,23 +57,46 @@ function pruneOldest(db: Database, schema: Schema, options: PruneOptions) {
       kind: 'prune',
       sealed_at: first.now,
       seals: toRanges(blocks.map((block) => BigInt(block.number))),
-      events: blocks.reduce((sum, block) => sum + block.event_keys.length, 0),
+      events: blocks.reduce((sum, block) => sum + block.events, 0),
       older_than_seconds: options.olderThanSeconds,
     });
-    await markPruned(tx, schema, blocks, record.number);
-    const handled = await deleteEvents(
-      tx,
-      schema,
-      blocks.flatMap((block) => block.event_keys),
-    );
+    const numbers = blocks.map((block) => block.number);
+    const [deleted] = await deleteStatement.query<{ events: number }>(tx, schema, { numbers });
+    await markStatement.query(tx, schema, { numbers, prunedBy: record.number });
+    const handled = deleted?.events ?? 0;
     return { position, state: record, handled, complete: false, moved: true, ahead: false };
   });
 }
+
+/**
+ * The events of a seal, from its keys `xid:seq`. Keys are read in the database, because splitting them costs a daemon more
+ * than deleting their events costs Postgres.
+ */
+const keysOf = (keys: string) => `(
+        select split_part(key, ':', 1)::xid8 as xid, split_part(key, ':', 2)::bigint as seq
+          from unnest(${keys}) as key) as k`;
+
+/**
+ * SQL: block `c` has an event that the follower has not read. The keys of a block are in the order of the log, so the last
+ * one decides; but a restore can leave transaction ids of the future, which no follower reads.
+ */
+const isBehind = `case
+             when split_part(c.last, ':', 1)::xid8 < next.xid
+             then (split_part(c.last, ':', 1)::xid8, split_part(c.last, ':', 2)::bigint)
+                    > (:readToXid::text::xid8, :readToSeq::bigint)
+             else exists (
+               select 1
+                 from ${keysOf('c.event_keys')}
+                where k.xid < next.xid
+                  and (k.xid, k.seq) > (:readToXid::text::xid8, :readToSeq::bigint))
+           end`;
 
 const oldestStatement = statement(`
   with oldest as (
     select number,
            event_keys,
+           event_keys[cardinality(event_keys)] as last,
+           cardinality(event_keys) as events,
            sealed_at < now() - :olderThanSeconds::float8 * interval '1 second' as due
       from ${tenant}.event_seals
      where pruned_at is null
@@ -83,17 +105,20 @@ const oldestStatement = statement(`
      limit :blocks
   ),
   counted as (
-    select *, sum(cardinality(event_keys)) over (order by number) - cardinality(event_keys) as before
+    select *, sum(events) over (order by number) - events as before
       from oldest
+  ),
+  next as materialized (
+    select pg_snapshot_xmax(${currentSnapshot(tenant)}) as xid
   )
-  select number,
-         event_keys,
-         due,
-         pg_snapshot_xmax(${currentSnapshot(tenant)})::text as next,
+  select c.number,
+         c.events,
+         c.due and (:readToXid::text is null or not ${isBehind}) as due,
          ${microseconds('now()')} as now
-    from counted
-   where before < :events
-   order by number`);
+    from counted c
+   cross join next
+   where c.before < :events
+   order by c.number`);
 
 /** Selects the oldest blocks, up to the first that is too recent or not read yet. */
 async function readOldest(
@@ -103,20 +128,13 @@ async function readOldest(
 ): Promise<OldBlock[]> {
   const rows = await oldestStatement.query<OldBlock & { due: boolean }>(tx, schema, {
     olderThanSeconds,
+    readToXid: upTo?.xid ?? null,
+    readToSeq: upTo?.seq ?? null,
     blocks: blocksPerStep,
     events: eventsPerStep,
   });
-  const end = rows.findIndex((row) => !row.due || (upTo !== undefined && isBehind(row.event_keys, upTo, row.next)));
+  const end = rows.findIndex((row) => !row.due);
   return end === -1 ? rows : rows.slice(0, end);
-}
-
-/** A restore can leave transaction ids of the future. No follower reads those events. */
-function isBehind(keys: readonly string[], upTo: { xid: string; seq: string }, next: string): boolean {
-  const [lastXid, lastSeq, nextXid] = [BigInt(upTo.xid), BigInt(upTo.seq), BigInt(next)];
-  return keys.some((key) => {
-    const [xid = 0n, seq = 0n] = key.split(':').map(BigInt);
-    return xid < nextXid && (xid > lastXid || (xid === lastXid && seq > lastSeq));
-  });
 }
 
 /** The numbers must be in ascending order. */
@@ -130,35 +148,32 @@ function toRanges(numbers: readonly bigint[]): [string, string][] {
   return ranges.map(([first, last]) => [String(first), String(last)]);
 }
 
-/** Keeps only the positions of the blocks in the chain, and their records. */
-async function markPruned(tx: Queryable, schema: Schema, blocks: readonly OldBlock[], by: string): Promise<void> {
-  await runQuery(
-    tx,
-    `update ${schema}.event_seals set pruned_at = now(), pruned_by = :prunedBy, event_keys = '{}', event_hashes = '', job_hashes = null
-      where number = any(:numbers::bigint[])`,
-    { numbers: blocks.map((block) => block.number), prunedBy: by },
-  );
-}
-
 // The range keeps the join from reading the whole log.
 const deleteStatement = statement(`
-  delete from ${tenant}.events e
-   using unnest(:xids::text[], :seqs::bigint[]) as k(xid, seq)
-   where e.xid = k.xid::xid8
-     and e.seq = k.seq
-     and e.xid >= :firstXid::text::xid8
-     and e.xid <= :lastXid::text::xid8
-  returning e.seq`);
+  with keys as materialized (
+    select k.*
+      from ${tenant}.event_seals s
+     cross join lateral ${keysOf('s.event_keys')}
+     where s.number = any(:numbers::bigint[])
+  ),
+  deleted as (
+    delete from ${tenant}.events e
+     using keys k
+     where e.xid = k.xid
+       and e.seq = k.seq
+       and e.xid >= (select xid from keys order by xid limit 1)
+       and e.xid <= (select xid from keys order by xid desc limit 1)
+    returning 1
+  )
+  select count(*)::int as events
+    from deleted`);
 
-async function deleteEvents(tx: Queryable, schema: Schema, keys: readonly string[]): Promise<number> {
-  if (keys.length === 0) return 0;
-  const xids = keys.map((key) => key.split(':')[0] ?? '0');
-  const ordered = xids.map(BigInt).sort((a, b) => (a < b ? -1 : 1));
-  const rows = await deleteStatement.query(tx, schema, {
-    xids,
-    seqs: keys.map((key) => key.split(':')[1]),
-    firstXid: String(ordered[0]),
-    lastXid: String(ordered.at(-1)),
-  });
-  return rows.length;
-}
+/** Keeps only the positions of the blocks in the chain, and their records. */
+const markStatement = statement(`
+  update ${tenant}.event_seals
+     set pruned_at = now(),
+         pruned_by = :prunedBy,
+         event_keys = '{}',
+         event_hashes = '',
+         job_hashes = null
+   where number = any(:numbers::bigint[])`);

@@ -104,7 +104,8 @@ async function claim(
       types: request.types ?? null,
       ...parameters,
     },
-    'prepared',
+    // The claim's index has the order of the claim, so the plan is good for any table. Chosen jobs are found by their ids.
+    variant.by === 'choice' ? 'prepared' : 'keepPlan',
   );
   return toClaimed(rows, transitionOf(variant), leaseId, request.owner);
 }

@@ -151,9 +151,13 @@ interface Read {
   step: FollowerStep<FollowerState>;
 }
 
-// The second part of `due` is for events written while a clock was wrong. Waiting for such a time would stop the
-// follower.
-const eventsStatement = statement(`
+/**
+ * The second part of `due` is for events written while a clock was wrong. Waiting for such a time would stop the
+ * follower. A window finds the first event that is too recent, in one pass. With a join, a planner that expects one event
+ * would read all of them once for each.
+ * @internal Exported for its test.
+ */
+export const eventsStatement = statement(`
   with log as materialized (
     select e.xid,
            e.seq,
@@ -166,19 +170,13 @@ const eventsStatement = statement(`
      order by e.xid, e.seq
      limit :limit
   ),
-  recent as (
-    select xid, seq
-      from log
-     where not due
-     order by xid, seq
-     limit 1
-  ),
   old as (
-    select log.*
-      from log
-      left join recent on true
-     where recent.xid is null
-        or (log.xid, log.seq) < (recent.xid, recent.seq)
+    select *
+      from (
+        select *, bool_and(due) over (order by xid, seq rows unbounded preceding) as all_due
+          from log
+      ) as ordered
+     where all_due
   )
   select count(*)::int as read,
          (array_agg(xid order by xid desc, seq desc))[1]::text as xid,

@@ -3,6 +3,7 @@ import { sealEvents } from '../../../server/events/seals/seal.ts';
 import { pauseJob } from '../../../server/jobs/actions/pause-and-cancel.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { finishAttemptsIn } from '../../../server/jobs/finish/finish.ts';
+import { eventsStatement } from '../../../server/jobs/retention/mark-stale.ts';
 import { type Config, loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { probeTenants } from '../../../server/maintenance/probes.ts';
@@ -389,4 +390,45 @@ test('expired sessions and sign-in links are deleted; valid ones stay', async ()
   await retention.stop();
   const rows = await db.query<{ id: Buffer }>('select id from leasehold.sessions order by expires_at');
   expect(rows.map(({ id }) => id.toString())).toEqual(['valid session']);
+});
+
+interface PlanNode {
+  'Actual Rows': number;
+  'Actual Loops': number;
+  'Rows Removed by Filter'?: number;
+  Plans?: PlanNode[];
+}
+
+test('a read of many ends reads each event a few times, also if the planner expects one', async () => {
+  const { db, schema } = await newTenant();
+  const addEvents = (count: number) =>
+    db.query(
+      `insert into ${schema}.events (type, job_id, from_status, to_status, actor, at)
+       select 'job.completed', gen_random_uuid(), 'RUNNING', 'SUCCESS', 'worker:w', now() - interval '1 day'
+         from generate_series(1, $1::int)`,
+      [count],
+    );
+  await addEvents(200);
+  await db.query(`analyze ${schema}.events`);
+  const [last] = await db.query<{ xid: string; next: string }>(
+    `select max(xid::text::bigint)::text as xid, (max(xid::text::bigint) + 1000000)::text as next from ${schema}.events`,
+  );
+  await addEvents(1000);
+  const { text, values } = eventsStatement.bind(schema, {
+    xid: last!.xid,
+    seq: '9223372036854775807',
+    afterSeconds: 0,
+    limit: 1000,
+    firstInProgress: last!.next,
+  });
+  const [row] = await db.query<{ 'QUERY PLAN': { Plan: PlanNode }[] }>(
+    `explain (analyze, format json) ${text}`,
+    values,
+  );
+  const maxRows = (node: PlanNode): number =>
+    Math.max(
+      (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0)) * node['Actual Loops'],
+      ...(node.Plans ?? []).map(maxRows),
+    );
+  expect(maxRows(row!['QUERY PLAN'][0]!.Plan)).toBe(1000);
 });

@@ -1,10 +1,11 @@
 // Claims at the same time: each takes what it wants, and none keeps others from what it does not want.
 import { expect, onTestFinished, test } from 'vitest';
 import { Database } from '../../../../server/database/database.ts';
-import { claimJobs, claimRemoteJobs } from '../../../../server/jobs/claim/claim.ts';
+import { claimJobs, claimRemoteJobs, claimStatement } from '../../../../server/jobs/claim/claim.ts';
+import { newId } from '../../../../server/kernel/ids.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { addJobs } from '../../../support/jobs.ts';
-import { staysOpen, useTenant } from '../../../support/postgres/database.ts';
+import { addTenant, staysOpen, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 
@@ -67,3 +68,63 @@ test('so does a claim of a remote worker, which skips only jobs that the worker 
   const claimed = await claimRemoteJobs(db, schema, { ...request, maxCostUnits: 5 });
   expect(claimed).toMatchObject({ hasSkipped: false, jobs: [{ id: small!.id }] });
 });
+
+interface PlanNode {
+  'Relation Name'?: string;
+  'Actual Rows': number;
+  'Actual Loops': number;
+  'Rows Removed by Filter'?: number;
+  Plans?: PlanNode[];
+}
+
+/** The most rows of jobs that one node of the plan has read. */
+function jobsRead(node: PlanNode): number {
+  const own = node['Relation Name'] === 'jobs' ? node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0) : 0;
+  return Math.max(own * node['Actual Loops'], ...(node.Plans ?? []).map(jobsRead));
+}
+
+// A connection keeps the plan of its claims, whatever the table was like when it was made.
+test.each([
+  { by: 'daemon' as const, remote: false, parameters: { types: ['kept'] } },
+  { by: 'remoteWorker' as const, remote: true, parameters: { types: null, queue: 'kept', maxCostUnits: 9, met: '{}' } },
+])(
+  'the plan that a $by keeps for an empty table reads only heads of a large one',
+  async ({ by, remote, parameters }) => {
+    const where = { ...context, ...(await addTenant(context.db, `kept_plan_${remote ? 'remote' : 'local'}`)) };
+    const { schema } = where;
+    const db = new Database({ url: context.url, poolMax: 1, logger: createLogger('silent') });
+    onTestFinished(() => db.close());
+    const values = { leaseId: newId(), limit: 10, owner: 'w1', leaseSeconds: 60, advisoryKey: 1, ...parameters };
+    const { text, values: ordered } = claimStatement({ by }).bind(schema, values);
+    const literals = ordered.map((value) => {
+      if (Array.isArray(value)) return `array['${value.join(`','`)}']`;
+      return typeof value === 'string' ? `'${value}'` : String(value);
+    });
+    await db.query(
+      `select set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false),
+            set_config('enable_bitmapscan', 'off', false)`,
+    );
+    await db.query(`prepare kept_plan as ${text}`);
+    const claimed = async () => {
+      const [row] = await db.query<{ 'QUERY PLAN': { Plan: PlanNode }[] }>(
+        `explain (analyze, format json) execute kept_plan(${literals.join(', ')})`,
+      );
+      return jobsRead(row!['QUERY PLAN'][0]!.Plan);
+    };
+    expect(await claimed()).toBe(0);
+    const insert = (status: string, count: number, more: string) =>
+      context.db.query(
+        `insert into ${schema}.jobs (id, status, type, queue, remote, payload, lane_head, target_id, lane_rank, finished_at)
+       select gen_random_uuid(), $1, 'kept', 'kept', $3, '{}', ${more} from generate_series(1, $2::int) as n`,
+        [status, count, remote],
+      );
+    await insert('SUCCESS', 20_000, 'true, null, null, now()');
+    await insert('QUEUED', 20_000, `false, 'lane', 2, null`);
+    await insert('QUEUED', 100, 'true, null, null, null');
+    expect(await claimed()).toBe(10);
+    await context.db.query(`analyze ${schema}.jobs`);
+    await context.db.query(`update ${schema}.jobs set status = 'QUEUED', attempt = 0 where status = 'RUNNING'`);
+    await db.query(`update ${schema}.leases set id = gen_random_uuid()`);
+    expect(await claimed()).toBe(10);
+  },
+);
