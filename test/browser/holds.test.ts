@@ -210,7 +210,10 @@ describeInBrowser('holds', () => {
       begin: z.iso.datetime(),
       shipTo: z.object({ street: z.string() }),
     });
-    const plan = defineJob({ type: 'plan', run: ({ ask }) => ask({ title: 'When?', schema, actions: ['Plan'] }) });
+    const plan = defineJob({
+      type: 'plan',
+      run: ({ ask }) => ask({ title: 'When?', context: { service: 'billing', changes: 3 }, schema, actions: ['Plan'] }),
+    });
     const spend = defineJob({
       type: 'spend',
       run: ({ step, addUsage }) => step('pay', () => addUsage({ cents: 120 })),
@@ -219,6 +222,10 @@ describeInBrowser('holds', () => {
     const planned = await api('POST', '/api/jobs', { type: 'plan' });
     await goTo(`/jobs/${planned.id}`);
     const card = page.getByRole('article', { name: 'Question: When?' });
+    await card.getByLabel('Due date').waitFor();
+    // A list of names and values, not a document.
+    expect(await card.getByRole('term').allTextContents()).toEqual(['service', 'changes']);
+    expect(await card.getByRole('definition').allTextContents()).toEqual(['billing', '3']);
     await card.getByLabel('Due date').fill('2027-03-04');
     expect(await card.getByLabel('Contact').getAttribute('type')).toBe('email');
     await card.getByText('Optional.').first().waitFor();

@@ -38,11 +38,26 @@ export function QuestionCard({ question, onDone }: { question: Question; onDone:
       </p>
       {typeof context === 'string' && <p class="question-context">{context}</p>}
       {/* Of a budget the title has all of it. */}
-      {typeof context === 'object' && context !== null && question.step !== '' && (
-        <Document label="Context" value={context} />
-      )}
+      {typeof context === 'object' && context !== null && question.step !== '' && <Context value={context} />}
       {status === 'open' ? <QuestionForm question={question} onDone={onDone} /> : <Answer question={question} />}
     </article>
+  );
+}
+
+/** A list of names and values, as behind a link; the tree of a document if a value is one. */
+function Context({ value }: { value: object }) {
+  const entries = Object.entries(value);
+  const isNested = Array.isArray(value) || entries.some(([, one]) => typeof one === 'object' && one !== null);
+  if (isNested) return <Document label="Context" value={value} />;
+  return (
+    <dl class="facts">
+      {entries.map(([name, one]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{String(one)}</dd>
+        </div>
+      ))}
+    </dl>
   );
 }
 
