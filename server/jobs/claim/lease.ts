@@ -88,7 +88,7 @@ export function endLeases(schema: Schema, leases: string, finished: string): str
   )`;
 }
 
-/** Renews the leases, and reads the jobs that they still own with their stop requests. @internal */
+/** Renews the leases, and reads the jobs that they still own with their stop requests. */
 export const renewal = statement(`
   with renewed as (
     update ${tenant}.leases
