@@ -3,7 +3,7 @@
 import type { LiveDaemon } from '../daemon-registry/live-daemons.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { runQuery } from '../database/sql.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { type Job, priorityRank } from '../jobs/model/job.ts';
 import { type Capacity, type CapacityDemand, reservedAgainst } from '../scheduler/capacity.ts';
 import type { Tenant } from '../tenants/tenant.ts';
@@ -94,24 +94,37 @@ async function missingDaemon(db: Queryable, schema: Schema, job: Job, view: Work
   return undefined;
 }
 
+const runningStatement = statement(`
+  select l.owner, count(*)::int as count
+    from ${tenant}.leases l
+   cross join lateral unnest(l.job_ids) as held(job_id)
+    join ${tenant}.jobs j on j.id = held.job_id and j.lease_id = l.id
+   where l.state = 'ACTIVE'
+     and l.kind = 'local'
+     and j.status = 'RUNNING'
+   group by l.owner`);
+
 async function countRunning(db: Queryable, schema: Schema): Promise<Map<string, number>> {
-  const rows = await db.query<{ owner: string; count: number }>(
-    `select l.owner, count(*)::int as count
-       from ${schema}.leases l cross join lateral unnest(l.job_ids) as held(job_id)
-       join ${schema}.jobs j on j.id = held.job_id and j.lease_id = l.id
-      where l.state = 'ACTIVE' and l.kind = 'local' and j.status = 'RUNNING' group by l.owner`,
-  );
+  const rows = await runningStatement.query<{ owner: string; count: number }>(db, schema, {});
   return new Map(rows.map((row) => [row.owner, row.count]));
 }
 
+const seenStatement = statement(`
+  select exists (
+           select 1
+             from ${tenant}.leases
+            where state = 'ACTIVE'
+              and kind <> 'local'
+         )
+         or exists (
+           select 1
+             from ${tenant}.leases
+            where released_at > now() - :minutes * interval '1 minute'
+              and kind <> 'local'
+         ) as seen`);
+
 async function missingWorker(db: Queryable, schema: Schema, job: Job): Promise<Reason | undefined> {
-  const [row] = await runQuery<{ seen: boolean }>(
-    db,
-    `select exists (select 1 from ${schema}.leases where state = 'ACTIVE' and kind <> 'local')
-         or exists (select 1 from ${schema}.leases
-                     where released_at > now() - :minutes * interval '1 minute' and kind <> 'local') as seen`,
-    { minutes: recentClaimMinutes },
-  );
+  const [row] = await seenStatement.query<{ seen: boolean }>(db, schema, { minutes: recentClaimMinutes });
   if (row?.seen === true) return undefined;
   return {
     code: 'NO_WORKER',

@@ -2,8 +2,7 @@
 // operations and statistics are removed. Transactions are small, so locks are short and vacuum keeps up. Also has the
 // timer that deletes expired sessions of the dashboard.
 import type { Database, Queryable } from '../database/database.ts';
-import type { Schema } from '../database/identifiers.ts';
-import { runQuery } from '../database/sql.ts';
+import { type Statement, statement, tenant } from '../database/sql.ts';
 import { pruneEvents } from '../events/seals/prune.ts';
 import {
   deleteFreeKeys,
@@ -98,14 +97,15 @@ export async function runRetentionOnce(
   if (options.hooks?.onDelete === undefined) {
     await run('deleted', () => deleteStaleJobs(db, schema, { staleForSeconds, actor, limit }));
   } else await repeat(report, 'deleted', options, () => deleteAfterHook(db, tenant, options, staleForSeconds));
-  await run('deliveries', () => deleteOld(db, schema, 'webhook_deliveries', 'finished_at', eventDays, limit));
-  await run('leases', () => deleteOld(db, schema, 'leases', 'released_at', Math.max(eventDays, minLeaseDays), limit));
-  await run('operations', () => deleteOld(db, schema, 'operations', 'finished_at', eventDays, limit));
-  const { retentionReceivedEventDays: receivedDays } = options.config;
-  await run('received', () => deleteOld(db, schema, 'received_events', 'received_at', receivedDays, limit));
+  const deleteOld = (kind: keyof typeof oldRows, days: number) =>
+    run(kind, async () => (await oldRows[kind].query(db, schema, { days, limit })).length);
+  await deleteOld('deliveries', eventDays);
+  await deleteOld('leases', Math.max(eventDays, minLeaseDays));
+  await deleteOld('operations', eventDays);
+  await deleteOld('received', options.config.retentionReceivedEventDays);
   await run('uniqueKeys', () => deleteFreeKeys(db, schema, limit));
-  await run('setAside', () => deleteOldSetAside(db, schema, eventDays, limit));
-  await run('minutes', () => deleteOldMinutes(db, schema, minuteDays, limit));
+  await deleteOld('setAside', eventDays);
+  await deleteOld('minutes', minuteDays);
   if (!options.signal?.aborted) await pruneUsageDays(db, schema, minuteDays);
   if (!options.signal?.aborted && readTo !== undefined) {
     const pruned = await pruneEvents(db, schema, { olderThanSeconds: logSeconds, upTo: readTo });
@@ -230,52 +230,61 @@ async function repeat(
   report.complete = false;
 }
 
-async function deleteOld(
-  db: Queryable,
-  schema: Schema,
-  table: 'webhook_deliveries' | 'leases' | 'operations' | 'received_events',
-  column: 'finished_at' | 'released_at' | 'received_at',
-  days: number,
-  limit: number,
-): Promise<number> {
-  const rows = await runQuery(
-    db,
-    `with old as (
-       select id from ${schema}.${table} where ${column} is not null and ${column} < now() - :days::float8 * interval '1 day'
-        order by ${column} limit :limit for update skip locked)
-     delete from ${schema}.${table} where id = any(array(select id from old)) returning id`,
-    { days, limit },
-  );
-  return rows.length;
+function deleteOlder(table: string, column: string): Statement {
+  return statement(`
+  with old as (
+    select id
+      from ${tenant}.${table}
+     where ${column} is not null
+       and ${column} < now() - :days::float8 * interval '1 day'
+     order by ${column}
+     limit :limit
+       for update skip locked
+  )
+  delete from ${tenant}.${table}
+   where id = any(array(select id from old))
+  returning id`);
 }
 
-/** There are few rows or none, so no index is needed. */
-async function deleteOldSetAside(db: Queryable, schema: Schema, days: number, limit: number): Promise<number> {
-  const rows = await runQuery(
-    db,
-    `with old as (
-       select follower, event_xid, event_seq from ${schema}.set_aside_events
-        where set_aside_at < now() - :days::float8 * interval '1 day' limit :limit)
-     delete from ${schema}.set_aside_events s using old o
-      where s.follower = o.follower and s.event_xid = o.event_xid and s.event_seq = o.event_seq returning s.follower`,
-    { days, limit },
-  );
-  return rows.length;
-}
-
-/** Deletes queue by queue, oldest first, because the primary key keeps the rows of one queue together. */
-async function deleteOldMinutes(db: Queryable, schema: Schema, days: number, limit: number): Promise<number> {
-  const rows = await runQuery(
-    db,
-    `with old as (
-       select q.queue, m.minute from (select queue from ${schema}.stat_minutes where minute = '-infinity') q
-        cross join lateral (
-          select minute from ${schema}.stat_minutes s
-           where s.queue = q.queue and s.minute > '-infinity' and s.minute < now() - :days::float8 * interval '1 day'
-           order by minute limit :limit) m
-        limit :limit)
-     delete from ${schema}.stat_minutes s using old o where s.queue = o.queue and s.minute = o.minute returning s.queue`,
-    { days, limit },
-  );
-  return rows.length;
-}
+/** Each deletes up to `limit` rows that are older than `days`. */
+const oldRows = {
+  deliveries: deleteOlder('webhook_deliveries', 'finished_at'),
+  leases: deleteOlder('leases', 'released_at'),
+  operations: deleteOlder('operations', 'finished_at'),
+  received: deleteOlder('received_events', 'received_at'),
+  // There are few rows or none, so no index is needed.
+  setAside: statement(`
+  with old as (
+    select follower, event_xid, event_seq
+      from ${tenant}.set_aside_events
+     where set_aside_at < now() - :days::float8 * interval '1 day'
+     limit :limit
+  )
+  delete from ${tenant}.set_aside_events s
+   using old o
+   where s.follower = o.follower
+     and s.event_xid = o.event_xid
+     and s.event_seq = o.event_seq
+  returning s.follower`),
+  // Queue by queue, oldest first, because the primary key keeps the rows of one queue together.
+  minutes: statement(`
+  with old as (
+    select q.queue, m.minute
+      from (select queue from ${tenant}.stat_minutes where minute = '-infinity') q
+     cross join lateral (
+       select minute
+         from ${tenant}.stat_minutes s
+        where s.queue = q.queue
+          and s.minute > '-infinity'
+          and s.minute < now() - :days::float8 * interval '1 day'
+        order by minute
+        limit :limit
+     ) m
+     limit :limit
+  )
+  delete from ${tenant}.stat_minutes s
+   using old o
+   where s.queue = o.queue
+     and s.minute = o.minute
+  returning s.queue`),
+} as const;

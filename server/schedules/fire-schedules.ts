@@ -4,7 +4,7 @@
 import { readLiveDaemons } from '../daemon-registry/live-daemons.ts';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { statement, tenant as tenantSchema } from '../database/sql.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { recordEvent } from '../events/log/record.ts';
 import type { CommitSignals } from '../jobs/commit-signals.ts';
@@ -58,7 +58,7 @@ interface DueSchedule extends Schedule {
 
 const pickStatement = statement(`
   select ${scheduleColumns}, now() as now
-    from ${tenantSchema}.schedules
+    from ${tenant}.schedules
    where paused_at is null
      and next_at <= now()
      and id <> all(:failedIds::uuid[])
@@ -72,7 +72,7 @@ async function pickDue(tx: Queryable, schema: Schema, failed: string[]): Promise
 }
 
 const advanceStatement = statement(`
-  update ${tenantSchema}.schedules
+  update ${tenant}.schedules
      set next_at = :nextAt,
          last_fired_at = coalesce(:firedAt::timestamptz, last_fired_at),
          last_job_id = coalesce(:jobId::uuid, last_job_id),
@@ -145,7 +145,7 @@ async function toScheduledJob(
 }
 
 const firedStatement = statement(`
-  update ${tenantSchema}.schedules
+  update ${tenant}.schedules
      set last_fired_at = now(),
          last_job_id = :jobId,
          updated_at = now()
