@@ -37,7 +37,7 @@ const usageSchema = z.strictObject({
 
 const params = z.strictObject({ name: z.string().max(100) });
 
-export function budgetRoutes({ db, registry }: BudgetDependencies): RouteGroup {
+export function budgetRoutes({ db: control, registry }: BudgetDependencies): RouteGroup {
   const group = new RouteGroup('Budgets');
   group.route({
     method: 'get',
@@ -45,7 +45,7 @@ export function budgetRoutes({ db, registry }: BudgetDependencies): RouteGroup {
     summary: 'List budgets, and what was used today',
     access: 'read',
     answers: { 200: z.strictObject({ budgets: z.array(budgetSchema) }) },
-    handle: async ({ tenant }) => {
+    handle: async ({ tenant, db }) => {
       const today = await readUsageToday(db, tenant.schema);
       const budgets = Object.entries(tenant.settings.budgets ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
       return { budgets: budgets.map(([name, budget]) => budgetToApi(name, budget, today)) };
@@ -60,8 +60,8 @@ export function budgetRoutes({ db, registry }: BudgetDependencies): RouteGroup {
     params,
     body: budgetSetting,
     answers: { 200: budgetSchema, 201: budgetSchema },
-    handle: async ({ tenant, params: { name }, body }) => {
-      const isNew = await putBudget(db, tenant, name, body);
+    handle: async ({ tenant, db, params: { name }, body }) => {
+      const isNew = await putBudget(control, tenant, name, body);
       await registry.refresh();
       return reply(isNew ? 201 : 200, budgetToApi(name, body, await readUsageToday(db, tenant.schema)));
     },
@@ -75,7 +75,7 @@ export function budgetRoutes({ db, registry }: BudgetDependencies): RouteGroup {
     answers: { 204: null },
     problems: ['NOT_FOUND'],
     handle: async ({ tenant, params: { name } }) => {
-      await changeNamedSettings(db, tenant, 'budgets', (budgets) => {
+      await changeNamedSettings(control, tenant, 'budgets', (budgets) => {
         if (budgets[name] === undefined) throw problem('NOT_FOUND', 'There is no such budget.');
         delete budgets[name];
       });
@@ -90,7 +90,7 @@ export function budgetRoutes({ db, registry }: BudgetDependencies): RouteGroup {
     access: 'read',
     query: z.strictObject({ days: z.coerce.number().int().min(1).max(365).default(30) }),
     answers: { 200: z.strictObject({ usage: z.array(usageSchema) }) },
-    handle: async ({ tenant, query }) => ({ usage: await readUsageDays(db, tenant.schema, query.days) }),
+    handle: async ({ tenant, db, query }) => ({ usage: await readUsageDays(db, tenant.schema, query.days) }),
   });
   return group;
 }
