@@ -7,6 +7,7 @@ import type { Reuse } from './connections/prepared-statements.ts';
 import { idleInTransactionMs, lockTimeoutMs, type SessionLimits } from './connections/session-limits.ts';
 import { TenantRoles } from './connections/tenant-roles.ts';
 import { isCommand, serverTimeoutMs, TenantSession, type TransactionOptions } from './connections/tenant-session.ts';
+import { DeferredStatements } from './deferred-statements.ts';
 import type { Schema } from './identifiers.ts';
 import { type StatementOnNode, type TenantNode, TenantNodes } from './nodes/tenant-nodes.ts';
 import type { Servers } from './servers/servers.ts';
@@ -25,6 +26,10 @@ export interface DatabaseOptions {
   /** Statements of a tenant run as its own role, if the database has one or allows this process to create it. */
   tenantRoles?: boolean;
 }
+
+// A socket takes this much at once. Without BEGIN the server has no limit for the wait for the rest of a message, and a
+// client that is frozen in the middle would keep the locks of the statements before.
+const maxFlightSize = 16_384;
 
 export class Database implements Queryable {
   readonly url: string;
@@ -200,74 +205,58 @@ export class Database implements Queryable {
   }
 
   /**
-   * Runs a transaction in two round trips. `prepare` sends its first statements together with the BEGIN, and returns a
-   * function that sends the last ones together with the COMMIT. If the BEGIN fails, the first statements run without a
-   * transaction and `prepare` gets no answer, so they must be harmless alone.
+   * Runs a transaction whose statements do not need each other's results. They are sent together, so that the server
+   * holds no lock while it waits for the client. `send` must send all of them before it awaits; nothing is sent before
+   * it has. If one fails, the server refuses the following ones and rolls back.
    */
-  async transactionInTwoFlights<T>(
-    prepare: (tx: Queryable) => Promise<(tx: Queryable) => Promise<T>>,
-    options: TransactionOptions = {},
-  ): Promise<T> {
-    if (this.sharded) return this.transaction(async (tx) => (await prepare(tx))(tx), options);
-    return this.#withClient(options.timeoutMs ?? this.#statementTimeoutMs, (client) =>
-      this.#session.rollingBack(client, async (track) => {
-        const send: Queryable['query'] = (text, values = [], reuse) =>
-          track(this.#session.send(client, text, values, reuse && 'prepared', 'transaction'));
-        const finish = await beforeCommit(async () => {
-          const begun = this.#session.begin(client, { ...options, keepsPlans: true });
-          const prepared = prepare({
-            query: async <R extends object>(...given: Parameters<typeof send>) => {
-              const [rows] = await Promise.all([send<R>(...given), begun]);
-              return rows;
-            },
-          });
-          return (await Promise.all([prepared, begun]))[0];
-        });
-        return this.#commitWith(client, send, finish);
-      }),
-    );
-  }
-
-  /**
-   * Runs a transaction whose statements do not need each other's results. They are sent together with their COMMIT, so
-   * that the server holds no lock while it waits for the client. `send` must send all of them before it awaits. If one
-   * fails, the server refuses the following ones and the COMMIT rolls back. An error in `send` itself does not roll
-   * back, so prepare everything before.
-   */
-  async pipelinedTransaction<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
-    const nodes = this.#connections.isKnown ? this.#tenantNodes() : await this.#findNodes();
-    if (nodes === undefined) return this.#pipelinedTransaction(send);
-    return nodes.runTransaction<T, Queryable>(send, (node, all) => this.#on(node).#pipelinedTransaction(all));
-  }
-
-  #pipelinedTransaction<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
-    return this.#withClient(this.#statementTimeoutMs, (client) =>
-      this.#session.rollingBack(client, async (track) => {
-        // Awaited, because without BEGIN each of the others would be its own transaction.
-        await this.#session.begin(client, { keepsPlans: true });
-        const query: Queryable['query'] = (text, values = [], reuse) =>
-          track(this.#session.send(client, text, values, reuse && 'prepared', 'transaction'));
-        return this.#commitWith(client, query, send);
-      }),
-    );
-  }
-
-  /** Sends the COMMIT after the statements of `send`, and waits for all answers. */
-  async #commitWith<T>(
-    client: pg.PoolClient,
-    query: Queryable['query'],
+  async pipelinedTransaction<T>(
     send: (tx: Queryable) => Promise<T>,
+    options: Pick<TransactionOptions, 'lockTimeoutMs'> = {},
   ): Promise<T> {
-    let sent = false;
-    const answers = send({
-      query: async <R extends object>(text: string, values?: unknown[], reuse?: Reuse) => {
-        if (sent) throw new Error('a statement came after the COMMIT of its transaction');
-        return query<R>(text, values, reuse);
-      },
-    });
-    sent = true;
-    const [result] = await Promise.all([answers, client.query('COMMIT')]);
+    const nodes = this.#connections.isKnown ? this.#tenantNodes() : await this.#findNodes();
+    if (nodes === undefined) return this.#pipelinedTransaction(send, options);
+    return nodes.runTransaction<T, Queryable>(send, (node, all) => this.#on(node).#pipelinedTransaction(all, options));
+  }
+
+  async #pipelinedTransaction<T>(send: (tx: Queryable) => Promise<T>, options: TransactionOptions): Promise<T> {
+    const statements = new DeferredStatements();
+    const result = send(statements);
+    // It may fail before anybody waits for it.
+    result.catch(() => {});
+    try {
+      await this.#withClient(this.#statementTimeoutMs, (client) => {
+        const isFlight = !this.#connections.sharded && statements.size <= maxFlightSize;
+        return isFlight ? this.#fly(client, statements, options) : this.#sendWithCommit(client, statements, options);
+      });
+    } catch (error) {
+      statements.fail(error);
+      await result.catch(() => {});
+      throw error;
+    }
     return result;
+  }
+
+  async #fly(client: pg.PoolClient, statements: DeferredStatements, options: TransactionOptions): Promise<void> {
+    const all = statements.take();
+    const answers = await this.#session.sendTogether(client, all, options).catch((error: unknown) => {
+      for (const one of all) one.reject(error);
+      throw error;
+    });
+    for (const [n, one] of all.entries()) one.resolve(answers[n]);
+  }
+
+  /** Between BEGIN and COMMIT, where the server limits how long it waits for the rest of a large message. */
+  #sendWithCommit(client: pg.PoolClient, statements: DeferredStatements, options: TransactionOptions): Promise<void> {
+    return this.#session.rollingBack(client, async (track) => {
+      // Awaited, because without BEGIN each of the others would be its own transaction.
+      await this.#session.begin(client, { ...options, keepsPlans: true });
+      const answers = statements.take().map(({ text, values, reuse, resolve, reject }) => {
+        const answer = track(this.#session.send(client, text, values, reuse && 'prepared', 'transaction'));
+        answer.then(resolve, reject);
+        return answer;
+      });
+      await Promise.all([...answers, client.query('COMMIT')]);
+    });
   }
 
   async close(): Promise<void> {

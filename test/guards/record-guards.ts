@@ -15,7 +15,7 @@ export const recordGuards: readonly Guard[] = [
     name: 'idempotency conflicts',
     prevents: 'another request with the same key is answered with a job that it did not ask for',
     file: 'server/jobs/enqueue/enqueue.ts',
-    edits: [{ search: `isSameRequest(newJobs[n], job) ? 'replayed' : 'conflict'`, replace: `'replayed'` }],
+    edits: [{ search: `isSameRequest(asked, job) ? 'replayed' : 'conflict'`, replace: `'replayed'` }],
     tests: ['test/integration/http/resources/jobs/create-jobs.test.ts'],
   },
   {

@@ -3,7 +3,8 @@
 -- $3: owner
 -- $4: leaseSeconds
 -- $5: actor
-with given as (
+with
+given as (
   select g.*, now() as at
   from jsonb_to_recordset($1::jsonb) as g("id" uuid, "maxAttempts" integer, "costUnits" integer, "priority" smallint,
     "remote" boolean, "type" text, "queue" text, "onError" text, "targetId" text, "tokenLimit" bigint, "payload" jsonb,
@@ -37,7 +38,7 @@ created as (
     , 1, at, $2::uuid, $3::text
   from given
   on conflict (client_request_id) where client_request_id is not null do nothing
-  returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at , payload
+  returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at  , payload
 ),
 leased as (
   insert into "tenant_acme".leases (id, kind, owner, job_ids, ttl_seconds, expires_at)

@@ -1,6 +1,7 @@
 -- $1: jobs
 -- $2: actor
-with given as (
+with
+given as (
   select g.*, now() as at , clock_timestamp() as called_at
   from jsonb_to_recordset($1::jsonb) as g("id" uuid, "maxAttempts" integer, "costUnits" integer, "priority" smallint,
     "remote" boolean, "type" text, "queue" text, "onError" text, "targetId" text, "tokenLimit" bigint, "payload" jsonb,

@@ -2,7 +2,7 @@
 // every tenant has its own texts. Behind a pooler in transaction mode there are none, unless the pooler keeps them: it
 // may send each statement to another server process.
 import type pg from 'pg';
-import { GuardedQuery, type GuardStatement } from './guarded-query.ts';
+import { Flight } from './flight.ts';
 import { closeStatement } from './statement-names.ts';
 
 // Each takes about 100 kB in the server process.
@@ -38,6 +38,12 @@ interface DriverConnection {
   submittedNamedStatements: Record<string, string>;
 }
 
+export interface TogetherStatement {
+  text: string;
+  values: unknown[];
+  reuse: Reuse | undefined;
+}
+
 export class Statements {
   readonly #client: pg.PoolClient;
   readonly #names = new Map<string, string>();
@@ -71,25 +77,29 @@ export class Statements {
   }
 
   /** Sends the statement after the guard, in one transaction with it. */
-  queryGuarded<R extends object>(
-    guard: string[],
-    text: string,
-    values: unknown[],
-    reuse: Reuse | undefined,
-  ): GuardedQuery<R> {
-    const config = this.#configOf(text, values, reuse);
-    const query = new GuardedQuery<R>(
-      guard.map((each) => this.#guardStatement(each)),
-      config,
-    );
-    this.#client.query(query as unknown as pg.Submittable);
-    this.#named(config, query.result).catch(() => {});
-    return query;
+  queryGuarded(guard: readonly string[], text: string, values: unknown[], reuse: Reuse | undefined): Flight {
+    return this.#fly([...guard.map((each) => this.#fixed(each)), this.#configOf(text, values, reuse)]);
+  }
+
+  /** Sends the statements after the guard, as one transaction whose plans are kept. */
+  queryTogether(guard: readonly string[], statements: readonly TogetherStatement[]): Flight {
+    this.keepPlans();
+    return this.#fly([
+      ...guard.map((each) => this.#fixed(each)),
+      ...statements.map(({ text, values, reuse }) => namedIf(reuse && this.#nameOf(text), text, values)),
+    ]);
+  }
+
+  #fly(configs: pg.QueryConfig[]): Flight {
+    const flight = new Flight(configs);
+    this.#client.query(flight as unknown as pg.Submittable);
+    for (const config of configs) this.#named(config, flight.results).catch(() => {});
+    return flight;
   }
 
   /** A frequent statement without values. Postgres keeps its plan in any case. */
   queryFixed(text: string): Promise<unknown> {
-    const config = namedIf(this.#nameOf(text), text, []);
+    const config = this.#fixed(text);
     return this.#named(config, this.#client.query(config));
   }
 
@@ -99,13 +109,8 @@ export class Statements {
     return reuse === 'keepPlan' && this.mayKeepPlans ? keptPlans : { plan_cache_mode: 'force_custom_plan' };
   }
 
-  #guardStatement(text: string): GuardStatement {
-    const name = this.#nameOf(text);
-    // Sending the statement prepares it; its answer is ignored here.
-    if (name !== undefined && !this.#isSent(name)) {
-      this.#named({ name, text }, this.#client.query({ name, text })).catch(() => {});
-    }
-    return { name, text };
+  #fixed(text: string): pg.QueryConfig {
+    return namedIf(this.#nameOf(text), text, []);
   }
 
   /** A pooler does not accept a name again if the server did not parse its statement: the text gets another name. */

@@ -93,20 +93,21 @@ export async function openSession(
 }
 
 /**
- * Sets the limits of a transaction, its quoted role and more settings, where BEGIN is not sent. Unlike SET, Citus does
- * not forward it.
+ * Sets limits of a transaction, its quoted role and more settings, where BEGIN is not sent. Unlike SET, Citus does not
+ * forward it. Undefined if there is nothing to set.
  */
 export function settingsQuery(
-  { statementMs, lockMs }: SessionLimits,
+  { statementMs, lockMs }: Partial<SessionLimits>,
   role?: string,
   more: Record<string, string> = {},
-): string {
+): string | undefined {
   const settings = [
     ['statement_timeout', statementMs],
     ['lock_timeout', lockMs],
-    ...(role === undefined ? [] : [['role', role.replaceAll('"', '')]]),
+    ['role', role?.replaceAll('"', '')],
     ...Object.entries(more),
-  ];
+  ].filter(([, value]) => value !== undefined);
+  if (settings.length === 0) return undefined;
   return `select ${settings.map(([name, value]) => `set_config('${name}', '${value}', true)`).join(', ')}`;
 }
 

@@ -6,7 +6,8 @@ import { forCoordinator, guardError, guarded } from '../nodes/placements.ts';
 import type { TenantNode } from '../nodes/tenant-nodes.ts';
 import { sqlState, transactionFailed } from '../sql-errors.ts';
 import type { Connections } from './connections.ts';
-import type { Reuse, Statements } from './prepared-statements.ts';
+import type { Flight } from './flight.ts';
+import type { Reuse, Statements, TogetherStatement } from './prepared-statements.ts';
 import { beginWith, type SessionLimits, settingsQuery } from './session-limits.ts';
 import { ownRole, type TenantRoles } from './tenant-roles.ts';
 
@@ -94,10 +95,37 @@ export class TenantSession {
     values: unknown[],
     reuse: Reuse | undefined,
   ): Promise<R[]> {
-    const query = this.#statementsOf(client).queryGuarded<R>(guard, rename(text), values, reuse);
-    return this.#rowsOf(query.result).catch((error: unknown) => {
-      throw query.hasPassed ? error : guardError(error);
+    const flight = this.#statementsOf(client).queryGuarded(guard, rename(text), values, reuse);
+    return this.#rowsOf<R>(lastOf(flight)).catch((error: unknown) => {
+      throw flight.answered >= guard.length ? error : guardError(error);
     });
+  }
+
+  /** Sends the statements as one transaction, in one flight. Their plans are kept. Not through Citus. */
+  async sendTogether(
+    client: pg.PoolClient,
+    given: readonly TogetherStatement[],
+    { lockTimeoutMs: lockMs }: Pick<TransactionOptions, 'lockTimeoutMs'>,
+  ): Promise<object[][]> {
+    const role = this.#roleOfTransaction();
+    const statements = this.#statementsOf(client);
+    const isDirect = this.isDirect(client);
+    if (isDirect) this.#roles?.switchTo(client, role, 'session');
+    const ownLimits = lockMs === undefined ? {} : { lockMs };
+    const limits = isDirect ? ownLimits : { ...this.#limits, ...ownLimits };
+    const localRole = isDirect || role === ownRole ? undefined : role;
+    const settings = settingsQuery(limits, localRole, statements.planSettings('keepPlan'));
+    const guard = [...(settings === undefined ? [] : [settings]), ...(this.#node?.guard ?? [])];
+    const sent = given.map((one) => ({ ...one, text: this.#node?.rename(one.text) ?? one.text }));
+    const flight = statements.queryTogether(guard, sent);
+    try {
+      const results = await flight.results;
+      return await Promise.all(results.slice(guard.length).map((result) => this.#rowsOf(result)));
+    } catch (error) {
+      const hasPassed = flight.answered >= guard.length;
+      if (!hasPassed && localRole !== undefined) this.#roles?.refused(localRole);
+      throw hasPassed || this.#node === undefined ? error : guardError(error);
+    }
   }
 
   async #sendBegin(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
@@ -160,19 +188,23 @@ export class TenantSession {
     values: unknown[],
     reuse: Reuse | undefined,
   ): Promise<R[]> {
-    const settings = settingsQuery(this.#limits, role, statements.planSettings(reuse));
-    const query = statements.queryGuarded<R>([settings], text, values, reuse);
-    return this.#rowsOf(query.result).catch((error: unknown) => {
-      if (!query.hasPassed && role !== undefined) this.#roles?.refused(role);
+    const settings = settingsQuery(this.#limits, role, statements.planSettings(reuse)) ?? '';
+    const flight = statements.queryGuarded([settings], text, values, reuse);
+    return this.#rowsOf<R>(lastOf(flight)).catch((error: unknown) => {
+      if (flight.answered === 0 && role !== undefined) this.#roles?.refused(role);
       throw error;
     });
   }
 
-  async #rowsOf<R extends object>(answer: Promise<pg.QueryResult<R>>): Promise<R[]> {
+  async #rowsOf<R extends object>(answer: Promise<pg.QueryResult<R>> | pg.QueryResult<R>): Promise<R[]> {
     const { rows } = await answer;
     const { json } = this.#connections;
     return json.isComplete ? rows : json.complete(rows);
   }
+}
+
+async function lastOf(flight: Flight): Promise<pg.QueryResult> {
+  return (await flight.results).at(-1) as pg.QueryResult;
 }
 
 /**

@@ -4,9 +4,8 @@
 
 import type { Logger } from '../../kernel/logger.ts';
 import { Connections, type ConnectionsOptions } from '../connections/connections.ts';
-import type { Reuse } from '../connections/prepared-statements.ts';
+import { DeferredStatements } from '../deferred-statements.ts';
 import type { Schema } from '../identifiers.ts';
-import type { Queryable } from '../sql.ts';
 import { isNodeError } from '../sql-errors.ts';
 import { NodeWatch, serverAnswers, silentNode } from './node-watch.ts';
 import { type Placement, Placements, type Read, TenantMoved, tenantOf } from './placements.ts';
@@ -161,47 +160,4 @@ export class TenantNodes {
 
 function nameOf({ host, port }: Placement): string {
   return `${host}:${port}`;
-}
-
-interface DeferredStatement {
-  text: string;
-  values: unknown[] | undefined;
-  reuse: Reuse | undefined;
-  resolve(rows: unknown): void;
-  reject(error: unknown): void;
-}
-
-export class DeferredStatements implements Queryable {
-  readonly #waiting: DeferredStatement[] = [];
-  #target: Queryable | undefined;
-  /** The text of the first statement. */
-  readonly first: Promise<string>;
-  #hasFirst!: (text: string) => void;
-
-  constructor() {
-    this.first = new Promise((resolve) => {
-      this.#hasFirst = resolve;
-    });
-  }
-
-  query<R extends object = Record<string, unknown>>(text: string, values?: unknown[], reuse?: Reuse): Promise<R[]> {
-    if (this.#target !== undefined) return this.#target.query<R>(text, values, reuse);
-    return new Promise<R[]>((resolve, reject) => {
-      this.#waiting.push({ text, values, reuse, resolve: resolve as DeferredStatement['resolve'], reject });
-      this.#hasFirst(text);
-    });
-  }
-
-  /** Sends the buffered statements in order; later ones are sent immediately. */
-  sendTo(target: Queryable): void {
-    this.#target = target;
-    for (const { text, values, reuse, resolve, reject } of this.#waiting.splice(0)) {
-      target.query(text, values, reuse).then(resolve, reject);
-    }
-  }
-
-  /** No connection was available. */
-  fail(error: unknown): void {
-    for (const { reject } of this.#waiting.splice(0)) reject(error);
-  }
 }

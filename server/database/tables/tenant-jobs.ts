@@ -184,7 +184,7 @@ export const jobs = tenantTemplate.table(
     // reads only its own.
     index('jobs_run_at_id').on(t.runAt, t.id).where(sql`status in ('PENDING','WAITING')`),
     // Due jobs of one lane, which join it before a new job does.
-    index('jobs_target_id_run_at').on(t.targetId, t.runAt).where(sql.raw(isOutOfLine)),
+    index('jobs_target_id_run_at').on(t.targetId, t.runAt).where(sql.raw(isOutOfLine())),
     // Waiting jobs that may expire.
     index('jobs_expires_at').on(t.expiresAt).where(sql`expires_at is not null and status in ('PENDING','QUEUED')`),
     // Idempotent enqueue.
@@ -249,4 +249,6 @@ export function isInUse(j = ''): string {
 }
 
 /** Jobs of a lane that have not joined its line, and will when they are due. */
-export const isOutOfLine = `status = 'PENDING' and not lane_head`;
+export function isOutOfLine(j = ''): string {
+  return `${j}status = 'PENDING' and not ${j}lane_head`;
+}

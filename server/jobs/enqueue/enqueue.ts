@@ -10,13 +10,23 @@ import { JsonText } from '../../kernel/json/json-text.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { insertPhases } from '../attempt/phases.ts';
 import { type Dependency, insertDependencies } from '../flows/dependencies.ts';
+import { takeNumbersForInsert } from '../lanes/join-lanes.ts';
 import { promote } from '../lanes/lane.ts';
 import type { Job } from '../model/job.ts';
 import { transitions } from '../model/states.ts';
 import { readJobsByRequestIds } from '../read/read-jobs.ts';
-import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsertParts } from './insert-jobs.ts';
+import {
+  type Inserted,
+  type InsertOptions,
+  type InsertPart,
+  insertJobs,
+  type LaneInsert,
+  type PlacedJob,
+  type Reservation,
+  toInsertParts,
+} from './insert-jobs.ts';
 import type { Enqueued, NewJob } from './new-job.ts';
-import { findFutureJobs, isFree, place, placeInLanes, withoutLane } from './place-jobs.ts';
+import { findFutureJobs, fitsOneFlight, place, placeByInsert, placeInLanes } from './place-jobs.ts';
 import { insertUnique } from './unique-jobs.ts';
 
 export type { Enqueued, NewJob };
@@ -39,42 +49,74 @@ export async function enqueue(
   schema: Schema,
   newJobs: NewJob[],
   actor: string,
-  { reserve, ...options }: EnqueueOptions = {},
+  options: EnqueueOptions = {},
 ): Promise<Enqueued[]> {
   if (newJobs.length === 0) return [];
   return retryConflicts(async () => {
-    // No earlier request can have created these jobs, and no other row is read or written, so one statement is enough.
-    if (newJobs.every((job) => isFree(job) && !isKnown(job) && job.phases === undefined)) {
-      const [part, ...more] = await toInsertParts(newJobs.map(withoutLane));
-      if (part === undefined) return [];
-      if (more.length === 0) {
-        const mayStart = newJobs.every((job) => job.limitKeys === undefined && job.runAt === undefined);
-        const reservation = mayStart ? reserve?.(newJobs) : undefined;
-        if (reservation !== undefined) return enqueueStarted(db, schema, part, actor, reservation);
-        const inserted = await insertJobs(db, schema, part, actor);
-        return inserted.map((job) => ({ kind: 'created', job }));
-      }
-      const inserted = await db.transaction((tx) => insertParts(tx, schema, [part, ...more], actor));
-      return inserted.map((job) => ({ kind: 'created', job }));
-    }
-    // Nothing follows the insert, so it is sent together with the COMMIT.
-    if (newJobs.every((job) => !isKnown(job) && job.phases === undefined && job.after === undefined)) {
-      return db.transactionInTwoFlights((tx) => placeBeforeInsert(tx, schema, newJobs, actor), options);
-    }
-    return db.transaction((tx) => enqueueIn(tx, schema, newJobs, actor), options);
+    const enqueued = fitsOneFlight(newJobs) ? await enqueueInOneFlight(db, schema, newJobs, actor, options) : undefined;
+    return enqueued ?? db.transaction((tx) => enqueueIn(tx, schema, newJobs, actor), options);
   });
 }
 
-/** Locks and numbers the lanes, and returns the insert. */
-async function placeBeforeInsert(tx: Queryable, schema: Schema, newJobs: NewJob[], actor: string) {
-  const future = await findFutureJobs(tx, schema, newJobs);
-  const parts = await toInsertParts(await placeInLanes(tx, schema, newJobs, future, actor));
-  const last = parts.pop();
-  const inserted = await insertParts(tx, schema, parts, actor);
-  return async (end: Queryable): Promise<Enqueued[]> => {
-    if (last !== undefined) inserted.push(...(await insertJobs(end, schema, last, actor)));
-    return inserted.map((job) => ({ kind: 'created', job }));
-  };
+/**
+ * Locks the lanes and inserts the jobs, without waiting for an answer in between; jobs without a lane or a key need one
+ * statement. Returns undefined, and stores no job, if that is not possible.
+ */
+async function enqueueInOneFlight(
+  db: Database,
+  schema: Schema,
+  newJobs: NewJob[],
+  actor: string,
+  { reserve, lockTimeoutMs }: EnqueueOptions,
+): Promise<Enqueued[] | undefined> {
+  const { rows, counts } = placeByInsert(newJobs);
+  const [part, ...more] = await toInsertParts(rows);
+  if (part === undefined || more.length > 0) return undefined;
+  const mayStart = newJobs.every((job) => job.limitKeys === undefined && job.runAt === undefined);
+  const reservation = mayStart ? reserve?.(newJobs.filter((_, n) => rows[n]?.laneHead)) : undefined;
+  const inserted = await startIfInserted(reservation, () => {
+    const lanes: InsertOptions = counts.size > 0 ? { lanes: 'joined', targetIds: [...counts.keys()] } : {};
+    const insert = (tx: Queryable) => insertJobs(tx, schema, part, actor, { reservation, ...lanes });
+    // Only a lock on a lane or on a key can make it wait.
+    if (counts.size === 0 && !newJobs.some(isKnown)) return insert(db);
+    return db.pipelinedTransaction(
+      async (tx) => {
+        const taken = takeNumbersForInsert(tx, schema, counts);
+        return (await Promise.all([insert(tx), taken]))[0];
+      },
+      { ...(lockTimeoutMs !== undefined && { lockTimeoutMs }) },
+    );
+  });
+  if (inserted === undefined) return undefined;
+  const created = new Map(inserted.map((one) => [one.job.id, one]));
+  const existing = await findExisting(db, schema, rows, created);
+  return rows.map((row, n) => {
+    const one = created.get(row.id);
+    if (one === undefined) return replayed(newJobs[n], row, existing);
+    return { ...one, kind: 'created', job: withGivenText(one.job, row) };
+  });
+}
+
+/** Passes the result to the reservation: the jobs that have started, or why it is unknown whether they have. */
+async function startIfInserted(
+  reservation: Reservation | undefined,
+  insert: () => Promise<Inserted[] | undefined>,
+): Promise<Inserted[] | undefined> {
+  try {
+    const inserted = await insert();
+    reservation?.started(startedJobs(inserted ?? [], reservation));
+    return inserted;
+  } catch (error) {
+    reservation?.failed(error);
+    throw error;
+  }
+}
+
+function startedJobs(inserted: readonly Inserted[], { leaseId, owner: leaseOwner }: Reservation): Job[] {
+  const status = transitions.start.to;
+  return inserted.flatMap(({ job, started }) =>
+    started ? [{ ...job, status, attempt: 1, startedAt: job.createdAt, leaseId, leaseOwner }] : [],
+  );
 }
 
 /** An earlier request may have created the job. */
@@ -108,31 +150,9 @@ export function idempotencyConflict(enqueued: Enqueued, field = 'client_request_
   );
 }
 
-async function enqueueStarted(
-  db: Database,
-  schema: Schema,
-  part: InsertPart,
-  actor: string,
-  reservation: Reservation,
-): Promise<Enqueued[]> {
-  try {
-    const jobs = await insertJobs(db, schema, part, actor, { reservation });
-    const { leaseId, owner: leaseOwner } = reservation;
-    const status = transitions.start.to;
-    reservation.started(
-      jobs.map((job) => ({ ...job, status, attempt: 1, startedAt: job.createdAt, leaseId, leaseOwner })),
-    );
-    return jobs.map((job, n) => ({ kind: 'created', job: withGivenText(job, part.rows[n]), started: true }));
-  } catch (error) {
-    reservation.failed(error);
-    throw error;
-  }
-}
-
 /** Keeps the text of a large payload for the answer instead of serializing it again. */
-function withGivenText(job: Job, given: PlacedJob | undefined): Job {
-  const isText = given?.id === job.id && given.payload instanceof JsonText;
-  return isText ? { ...job, payload: given.payload } : job;
+function withGivenText(job: Job, given: PlacedJob): Job {
+  return given.payload instanceof JsonText ? { ...job, payload: given.payload } : job;
 }
 
 /** `enqueue` inside the caller's transaction. */
@@ -172,13 +192,15 @@ export async function enqueueInCallersTransaction(
   return enqueued;
 }
 
+type GivenPlace = Exclude<LaneInsert, 'joined'>;
+
 async function insertPlaced(
   tx: Queryable,
   schema: Schema,
   newJobs: NewJob[],
   placed: PlacedJob[],
   actor: string,
-  lanes: 'placed' | 'outside' = 'placed',
+  lanes: GivenPlace = 'placed',
 ): Promise<Enqueued[]> {
   const made = await insertParts(tx, schema, await toInsertParts(placed), actor, lanes);
   const inserted = new Map(made.map((job) => [job.id, job]));
@@ -189,17 +211,20 @@ async function insertPlaced(
     return placed.map((row) => ({ kind: 'created', job: inserted.get(row.id) as Job }));
   }
 
-  const existing = await findByRequestIds(tx, schema, missing);
+  const existing = await findExisting(tx, schema, placed, inserted);
   await insertDependencies(tx, schema, dependenciesOf(newJobs, placed, inserted, existing));
   // A replayed job may have been placed as the head of a lane that it never entered.
   const opened = lanes === 'outside' ? [] : missing.flatMap((row) => (row.targetId == null ? [] : [row.targetId]));
   await promote(tx, schema, [...new Set(opened)].sort());
   return placed.map((row, n) => {
     const created = inserted.get(row.id);
-    if (created) return { kind: 'created', job: created };
-    const job = existing.get(row.clientRequestId as string) as Job;
-    return { kind: isSameRequest(newJobs[n], job) ? 'replayed' : 'conflict', job };
+    return created ? { kind: 'created', job: created } : replayed(newJobs[n], row, existing);
   });
+}
+
+function replayed(asked: NewJob | undefined, row: PlacedJob, existing: Map<string, Job>): Enqueued {
+  const job = existing.get(row.clientRequestId as string) as Job;
+  return { kind: isSameRequest(asked, job) ? 'replayed' : 'conflict', job };
 }
 
 function isSameRequest(asked: NewJob | undefined, { requestHash }: Job): boolean {
@@ -212,10 +237,13 @@ async function insertParts(
   schema: Schema,
   parts: InsertPart[],
   actor: string,
-  lanes: 'placed' | 'outside' = 'placed',
+  lanes: GivenPlace,
 ): Promise<Job[]> {
   const jobs: Job[] = [];
-  for (const part of parts) jobs.push(...(await insertJobs(tx, schema, part, actor, { lanes })));
+  for (const part of parts) {
+    const inserted = await insertJobs(tx, schema, part, actor, { lanes });
+    jobs.push(...(inserted ?? []).map(({ job }) => job));
+  }
   return jobs;
 }
 
@@ -245,13 +273,21 @@ function dependenciesOf(
   });
 }
 
-async function findByRequestIds(tx: Queryable, schema: Schema, rows: PlacedJob[]): Promise<Map<string, Job>> {
+/** Reads the jobs of the rows that were not inserted, by their request ids. */
+async function findExisting(
+  db: Queryable,
+  schema: Schema,
+  rows: PlacedJob[],
+  inserted: ReadonlyMap<string, unknown>,
+): Promise<Map<string, Job>> {
+  const missing = rows.filter((row) => !inserted.has(row.id));
+  if (missing.length === 0) return new Map();
   // The documents of one job are small enough to read with it, but those of a repeated batch could be a gigabyte.
   const found = await readJobsByRequestIds(
-    tx,
+    db,
     schema,
-    rows.map((row) => row.clientRequestId as string),
-    { withDocuments: rows.length === 1 },
+    missing.map((row) => row.clientRequestId as string),
+    { withDocuments: missing.length === 1 },
   );
   return new Map(found.map((job) => [job.clientRequestId as string, job]));
 }

@@ -28,9 +28,11 @@ interface GroupCommitOptions {
 interface TenantQueue {
   slug: string;
   waiting: EnqueueRequest[];
+  /** The waiting requests are looked at in the next turn of the event loop. */
+  isScheduled: boolean;
   active: number;
-  /** A group with jobs of lanes is being committed. */
-  hasLanes: boolean;
+  /** The lanes of the groups that are being committed. */
+  lanes: Set<string>;
   /** Requests for lanes that another transaction has locked. */
   parked: ParkedRequests;
 }
@@ -69,7 +71,7 @@ export class EnqueueGroupCommit implements Enqueuer {
       ? enqueue(this.#db.forTenant(tenant.schema), tenant.schema, jobs, actor)
       : this.#shareCommit(tenant, jobs, actor));
     this.#signals.eventsWritten(tenant);
-    if (enqueued.every((one) => one.kind === 'created' && one.started)) return enqueued;
+    if (enqueued.every((one) => one.kind === 'created' && (one.started || one.isBehind))) return enqueued;
     // If this daemon can claim the jobs, other daemons are not woken.
     const isRoomHere = !isUnique && this.#workers?.hasRoomFor(tenant.slug, jobs);
     this.#signals.workAvailable(tenant, { enqueued, reach: isRoomHere ? 'daemon' : 'all' });
@@ -82,7 +84,12 @@ export class EnqueueGroupCommit implements Enqueuer {
       const request = { jobs, actor, resolve, reject };
       if (queue.parked.mustWait(request)) return queue.parked.add([request]);
       queue.waiting.push(request);
-      if (queue.waiting.length === 1) setImmediate(() => this.#pump(tenant.schema));
+      if (queue.isScheduled) return;
+      queue.isScheduled = true;
+      setImmediate(() => {
+        queue.isScheduled = false;
+        this.#pump(tenant.schema);
+      });
     });
   }
 
@@ -95,7 +102,7 @@ export class EnqueueGroupCommit implements Enqueuer {
       retry: (requests) => this.#retry(schema, slug, requests),
       onEmpty: () => this.#forgetIfIdle(schema),
     });
-    const queue = { slug, waiting: [], active: 0, hasLanes: false, parked };
+    const queue = { slug, waiting: [], isScheduled: false, active: 0, lanes: new Set<string>(), parked };
     this.#tenants.set(schema, queue);
     return queue;
   }
@@ -103,17 +110,15 @@ export class EnqueueGroupCommit implements Enqueuer {
   #pump(schema: Schema): void {
     const queue = this.#tenants.get(schema);
     if (queue === undefined) return;
-    while (queue.active < parallelPerTenant && queue.waiting.length > 0) {
-      const group = queue.waiting.slice(0, groupLength(queue.waiting));
-      const hasLanes = group.some((request) => targetsOf(request).length > 0);
-      // Jobs join their lanes in the order of their requests.
-      if (hasLanes && queue.hasLanes) return;
-      queue.waiting.splice(0, group.length);
+    while (queue.active < parallelPerTenant) {
+      const group = takeGroup(queue);
+      if (group.length === 0) return;
+      const lanes = group.flatMap(targetsOf);
+      for (const lane of lanes) queue.lanes.add(lane);
       queue.active += 1;
-      queue.hasLanes ||= hasLanes;
       void this.#insert(schema, queue, group).finally(() => {
         queue.active -= 1;
-        if (hasLanes) queue.hasLanes = false;
+        for (const lane of lanes) queue.lanes.delete(lane);
         this.#pump(schema);
         this.#forgetIfIdle(schema);
       });
@@ -187,6 +192,24 @@ export class EnqueueGroupCommit implements Enqueuer {
     for (const waiting of group) locked.push(...(await this.#insertAll(schema, slug, [waiting])));
     return locked;
   }
+}
+
+/**
+ * Takes the first requests that fit into one statement. Jobs join each lane in the order of their requests, so those
+ * of a lane that is being committed stay, and later ones of the same lanes behind them.
+ */
+function takeGroup(queue: TenantQueue): EnqueueRequest[] {
+  const blocked = new Set(queue.lanes);
+  const free = queue.waiting.filter((request) => {
+    const lanes = targetsOf(request);
+    if (!lanes.some((lane) => blocked.has(lane))) return true;
+    for (const lane of lanes) blocked.add(lane);
+    return false;
+  });
+  const group = free.splice(0, groupLength(free));
+  const taken = new Set(group);
+  if (group.length > 0) queue.waiting = queue.waiting.filter((request) => !taken.has(request));
+  return group;
 }
 
 /**

@@ -7,6 +7,8 @@ import { insertEvents } from '../../events/log/record.ts';
 import { largeBytes, Pace } from '../../kernel/clock.ts';
 import { writeJson } from '../../kernel/json/json-text.ts';
 import { insertLease } from '../claim/lease.ts';
+import { laneStates } from '../lanes/join-lanes.ts';
+import { firstByPriority } from '../lanes/lane.ts';
 import {
   blankJob,
   type EngineColumn,
@@ -90,38 +92,59 @@ export async function toInsertParts(rows: PlacedJob[]): Promise<InsertPart[]> {
   return parts;
 }
 
+/**
+ * How jobs with a target get their place in their lane. `placed`: it is given. `joined`: the insert reads the lanes,
+ * which `takeNumbersForInsert` has locked. `outside`: they enter their lanes after the commit, in insert order.
+ */
+export type LaneInsert = 'placed' | 'joined' | 'outside';
+
 export interface InsertOptions {
   reservation?: Reservation | undefined;
-  /** `outside`: jobs with a target enter their lanes after the commit, in insert order. */
-  lanes?: 'placed' | 'outside';
+  lanes?: LaneInsert;
+  /** The lanes to join. */
+  targetIds?: string[];
 }
 
-/** Inserts the jobs of one part, and starts them if there is a reservation. Returns the jobs that did not exist. */
+export interface Inserted {
+  job: Job;
+  /** The job is RUNNING under the lease of the reservation. */
+  started: boolean;
+  /** See `Enqueued`. */
+  isBehind: boolean;
+}
+
+/**
+ * Inserts the jobs of one part, and starts heads if there is a reservation. Returns the jobs that did not exist;
+ * undefined, and inserts nothing, if due jobs must join one of the lanes first.
+ */
 export async function insertJobs(
   tx: Queryable,
   schema: Schema,
   { rows, json }: InsertPart,
   actor: string,
-  { reservation, lanes = 'placed' }: InsertOptions = {},
-): Promise<Job[]> {
+  { reservation, lanes = 'placed', targetIds }: InsertOptions = {},
+): Promise<Inserted[] | undefined> {
   const waits = rows.some((row) => row.waiting !== undefined);
-  const variant = { starts: reservation !== undefined, outsideLanes: lanes === 'outside', waits };
-  const inserted = await insertStatement(variant).query<CreatedRow>(
+  const found = await insertStatement({ starts: reservation !== undefined, lanes, waits }).query<CreatedRow>(
     tx,
     schema,
     {
       jobs: json,
       actor,
+      targetIds,
       leaseId: reservation?.leaseId,
       owner: reservation?.owner,
       leaseSeconds: reservation?.leaseSeconds,
     },
     'keepPlan',
   );
-  const created = new Map(inserted.map((row) => [row.id, row]));
+  if (found[0]?.has_due) return undefined;
+  const created = new Map(found.map((row) => [row.id, row]));
   return rows.flatMap((row) => {
-    const found = created.get(row.id);
-    return found === undefined ? [] : [toInsertedJob(row, found)];
+    const one = created.get(row.id);
+    if (one === undefined) return [];
+    const isBehind = one.lane_rank !== undefined && one.lane_rank !== null && !one.promoted;
+    return [{ job: toInsertedJob(row, one), started: one.status === transitions.start.to, isBehind }];
   });
 }
 
@@ -133,11 +156,18 @@ const input = [
 ].join(', ');
 
 /** @internal Exported for its test. */
-export const insertStatement = statementVariants<{ starts: boolean; outsideLanes: boolean; waits?: boolean }>(
-  ({ starts, outsideLanes, waits }) => `
-  with given as (
-    select g.*, now() as at ${outsideLanes ? ', clock_timestamp() as called_at' : ''}
+export const insertStatement = statementVariants<{ starts: boolean; lanes: LaneInsert; waits?: boolean }>(
+  ({ starts, lanes, waits }) => {
+    const [joins, outside] = [lanes === 'joined', lanes === 'outside'];
+    const running = joins ? `created where status = '${transitions.start.to}'` : 'created';
+    // Without lanes to join, every job starts.
+    const ifHead = (value: string) => (joins ? `case when head then ${value} end` : value);
+    return `
+  with ${joins ? `${laneStates},` : ''}
+  given as (
+    select g.*, now() as at ${outside ? ', clock_timestamp() as called_at' : ''} ${joins ? `, l.lane_seq, ${isHead} as head` : ''}
       from jsonb_to_recordset(:jobs::jsonb) as g(${input}${waits ? ', waiting jsonb' : ''})
+      ${joins ? `left join lanes l on l.id = g."targetId" where not exists (select 1 from lanes where has_due)` : ''}
   ),
   created as (
     insert into ${tenant}.jobs (
@@ -151,36 +181,53 @@ export const insertStatement = statementVariants<{ starts: boolean; outsideLanes
       ${waits ? ', waiting, held_since' : ''}
     )
     select
-      ${insertedColumns.map((column) => (column === 'status' ? statusOf(starts) : `"${column}"`)).join(', ')},
-      coalesce(${waits ? `case when waiting is not null then timestamptz '${never}' end, ` : ''}"runAt", ${outsideLanes ? `case when "status" = 'PENDING' then called_at end, ` : ''}at),
+      ${insertedColumns.map((column) => placeOf(column, starts, joins)).join(', ')},
+      coalesce(${waits ? `case when waiting is not null then timestamptz '${never}' end, ` : ''}"runAt", ${outside ? `case when "status" = 'PENDING' then called_at end, ` : ''}at),
       at,
       at,
       at + "expiresInSeconds" * interval '1 second',
       "limitKeys" is not null
-      ${starts ? ', 1, at, :leaseId::uuid, :owner::text' : ''}
+      ${starts ? `, ${joins ? 'head::int' : '1'}, ${ifHead('at')}, ${ifHead(':leaseId::uuid')}, ${ifHead(':owner::text')}` : ''}
       ${waits ? ', waiting, case when waiting is not null then at end' : ''}
     from given
     on conflict (client_request_id) where client_request_id is not null do nothing
-    returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at ${starts ? ', payload' : ''}
+    returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at ${joins ? ', lane_head, lane_rank, lane_seq' : ''} ${starts ? ', payload' : ''}
   ),
   ${
     starts
-      ? `leased as (${insertLease(tenant, 'local', lease, 'created')}
+      ? `leased as (${insertLease(tenant, 'local', lease, running)}
   ),`
       : ''
   }
   recorded as (
-    ${starts ? insertEvents(tenant, { ...enqueued, ...enqueuedBeforeStart }, started) : insertEvents(tenant, enqueued)}
+    ${starts ? insertEvents(tenant, { ...enqueued, ...enqueuedBeforeStart }, { ...started, source: running }) : insertEvents(tenant, enqueued)}
   )
-  select * from created`,
+  ${joins ? `select created.*, s.* from (${laneFindings}) as s left join created on true` : 'select * from created'}`;
+  },
 );
 
-/** A job without a lane that was placed as QUEUED may not be due yet; the database's clock decides. */
-function statusOf(starts: boolean): string {
-  if (starts) return `'${transitions.start.to}'`;
-  const { enqueue, schedule } = transitions;
-  return `case when "status" = '${enqueue.to}' and "runAt" > at then '${schedule.to}' else "status" end`;
+const laneFindings = `select exists (select 1 from lanes where has_due) as has_due,
+           exists (select 1 from lanes where next_id is not null) as promoted`;
+
+/** In a joined lane: the first job of the call becomes the head of a free lane, if it is due. */
+const isHead = `"targetId" is null or ("laneHead" and l.free and coalesce("runAt" <= now(), true))`;
+
+function placeOf(column: JobColumn, starts: boolean, joins: boolean): string {
+  if (column === 'status') return starts ? statusOfStart(joins) : statusOfInsert;
+  if (!joins) return `"${column}"`;
+  if (column === 'laneHead') return 'head';
+  if (column === 'laneRank')
+    return `case when not head and ("runAt" > at) is not true then ${firstByPriority} + "priority" end`;
+  return column === 'laneSeq' ? 'coalesce(lane_seq + "laneSeq", 0)' : `"${column}"`;
 }
+
+function statusOfStart(joins: boolean): string {
+  const status = `'${transitions.start.to}'`;
+  return joins ? `case when head then ${status} else "status" end` : status;
+}
+
+/** A job that was placed as QUEUED may not be due yet; the database's clock decides. */
+const statusOfInsert = `case when "status" = '${transitions.enqueue.to}' and "runAt" > at then '${transitions.schedule.to}' else "status" end`;
 
 const lease = { lease: ':leaseId::uuid', owner: ':owner::text', seconds: ':leaseSeconds' };
 const enqueued = {
@@ -201,7 +248,7 @@ const started = {
 };
 
 /** Values of a new job that only the database knows. All others are as given. */
-interface CreatedRow {
+interface CreatedRow extends LanePlace {
   id: string;
   status: Status;
   created_at: string;
@@ -211,6 +258,16 @@ interface CreatedRow {
   payload?: unknown;
 }
 
+/** Only if the insert has read the lanes. */
+interface LanePlace {
+  lane_head?: boolean;
+  lane_rank?: number | null;
+  lane_seq?: string;
+  has_due?: boolean;
+  /** The insert has promoted another job. */
+  promoted?: boolean;
+}
+
 function toInsertedJob(placed: PlacedJob, created: CreatedRow): Job {
   const job: Job = { ...blankJob };
   const columns = job as unknown as Record<string, unknown>;
@@ -218,6 +275,11 @@ function toInsertedJob(placed: PlacedJob, created: CreatedRow): Job {
     if (column !== 'expiresInSeconds') columns[column] = placed[column as keyof PlacedJob] ?? null;
   }
   if (created.status === transitions.schedule.to) job.status = created.status;
+  if (created.lane_head !== undefined) {
+    job.laneHead = created.lane_head;
+    job.laneRank = created.lane_rank ?? null;
+    job.laneSeq = created.lane_seq ?? '0';
+  }
   job.priority = priorities[placed.priority] as Job['priority'];
   job.payload = created.payload ?? placed.payload;
   job.createdAt = created.created_at;

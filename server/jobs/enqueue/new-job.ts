@@ -33,9 +33,10 @@ export interface NewJob extends RequestedColumns {
 export type Enqueued =
   /**
    * `job.payload` may be a JsonText. `started` means that the job is RUNNING since the commit that inserted it; `job`
-   * still shows the status before.
+   * still shows the status before. `isBehind` means that it waits behind another job of its lane, whose end leads to
+   * it, and that the enqueue made nothing else claimable.
    */
-  | { kind: 'created'; job: Job; started?: boolean }
+  | { kind: 'created'; job: Job; started?: boolean; isBehind?: boolean }
   /**
    * A job that was replayed together with others has no payload and result here. `unique`: the job holds the key of the
    * request.

@@ -18,12 +18,43 @@ const later = transitions.schedule.to;
 const waits = transitions.enqueueWaiting.to;
 
 /** The job has no lane and waits for no other job. */
-export function isFree({ targetId, after, waiting }: NewJob): boolean {
+function isFree({ targetId, after, waiting }: NewJob): boolean {
   return targetId === undefined && after === undefined && waiting === undefined;
 }
 
-export function withoutLane(job: NewJob): PlacedJob {
-  return place(job, due, true, null, '0');
+/**
+ * True if one insert can decide the places of the jobs and nothing follows it. If several jobs of a lane may be due
+ * later, or may exist already, which of them comes first is known only after the insert.
+ */
+export function fitsOneFlight(newJobs: readonly NewJob[]): boolean {
+  const isSimple = ({ unique, phases, after, waiting }: NewJob) => !(unique ?? phases ?? after ?? waiting);
+  if (!newJobs.every(isSimple)) return false;
+  const counts = countByLane(newJobs);
+  return newJobs.every(
+    (job) => job.targetId === undefined || counts.get(job.targetId) === 1 || !(job.runAt ?? job.clientRequestId),
+  );
+}
+
+/**
+ * Rows whose places are decided by the insert (`lanes: 'joined'`): `laneHead` is true for the first job of a lane, and
+ * `laneSeq` is relative to the last number that the jobs of its lane take.
+ */
+export function placeByInsert(jobs: readonly NewJob[]): { rows: PlacedJob[]; counts: Map<string, number> } {
+  const counts = countByLane(jobs);
+  const placed = new Map<string, number>();
+  const rows = jobs.map((job) => {
+    if (job.targetId === undefined) return place(job, due, true, null, '0');
+    const position = (placed.get(job.targetId) ?? 0) + 1;
+    placed.set(job.targetId, position);
+    return place(job, due, position === 1, null, String(position - (counts.get(job.targetId) ?? 0)));
+  });
+  return { rows, counts };
+}
+
+function countByLane(jobs: readonly NewJob[]): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const { targetId } of jobs) if (targetId !== undefined) counts.set(targetId, (counts.get(targetId) ?? 0) + 1);
+  return counts;
 }
 
 /** Known defaults go into the row, because a null in it would not get the table's default. */
@@ -96,8 +127,7 @@ export async function placeInLanes(
   future: Set<number>,
   actor: string,
 ): Promise<PlacedJob[]> {
-  const counts = new Map<string, number>();
-  for (const { targetId } of jobs) if (targetId !== undefined) counts.set(targetId, (counts.get(targetId) ?? 0) + 1);
+  const counts = countByLane(jobs);
   let lanes = await openLanes(tx, schema, counts);
   const withDue = [...lanes].flatMap(([id, lane]) => (lane.hasDue ? [id] : []));
   if (withDue.length > 0) {

@@ -25,10 +25,17 @@ export async function lockTargets(tx: Queryable, schema: Schema, targetIds: read
 export const firstByPriority = 2;
 
 /** SQL: a job of a lane that is due and has not joined the line. */
-export const isDueOutOfLine = `${isOutOfLine} and run_at <= now()`;
+export const isDueOutOfLine = dueOutOfLine();
+
+export function dueOutOfLine(j = ''): string {
+  return `${isOutOfLine(j)} and ${j}run_at <= now()`;
+}
 
 /** Assignments to a job in line that becomes the head of its lane. */
 export const becomesHead = 'lane_head = true, lane_rank = null';
+
+/** How many jobs join each lane. */
+export type LaneCounts = ReadonlyMap<string, number>;
 
 interface NumberedLane {
   id: string;
@@ -79,8 +86,6 @@ async function takeLaneNumbers(tx: Queryable, schema: Schema, counts: LaneCounts
   return [...numbered, ...(await takeMissing(tx, schema, counts, numbered))];
 }
 
-type LaneCounts = ReadonlyMap<string, number>;
-
 /** Locks the lanes that have a target, and takes their numbers. */
 function takeKnown(tx: Queryable, schema: Schema, counts: LaneCounts, targetIds: string[]): Promise<NumberedLane[]> {
   const numbers = targetIds.map((id) => counts.get(id));
@@ -116,11 +121,7 @@ const headsAndDue = statement(`
      and ${isDueOutOfLine}`);
 
 /** Locks the lanes, takes `counts` numbers of each, and reads whether they are free. */
-export async function openLanes(
-  tx: Queryable,
-  schema: Schema,
-  counts: ReadonlyMap<string, number>,
-): Promise<Map<string, OpenLane>> {
+export async function openLanes(tx: Queryable, schema: Schema, counts: LaneCounts): Promise<Map<string, OpenLane>> {
   const lanes = new Map<string, OpenLane>();
   if (counts.size === 0) return lanes;
   const targetIds = [...counts.keys()].sort();

@@ -2,7 +2,7 @@
 // not answer is destroyed, and the next renewal opens another.
 import '../../database/connections/navigator.ts';
 import type pg from 'pg';
-import { GuardedQuery } from '../../database/connections/guarded-query.ts';
+import { Flight } from '../../database/connections/flight.ts';
 import { idleInTransactionMs, keepAliveAfterMs, openSession } from '../../database/connections/session-limits.ts';
 import { createTypeParsers } from '../../database/connections/value-formats.ts';
 import { guardError, TenantMoved } from '../../database/nodes/placements.ts';
@@ -77,15 +77,12 @@ export class RenewalConnection {
   /** There tenants have no roles. */
   #queryOnNode<R extends object>({ guard, text }: StatementOnNode, values: unknown[]): Promise<R[]> {
     return this.#within(async (using) => {
-      const query = new GuardedQuery<R>(
-        guard.map((each) => ({ name: undefined, text: each })),
-        { text, values },
-      );
-      using.query(query as unknown as pg.Submittable);
-      const { rows } = await query.result.catch((error: unknown) => {
-        throw query.hasPassed ? error : guardError(error);
+      const flight = new Flight([...guard.map((each) => ({ text: each })), { text, values }]);
+      using.query(flight as unknown as pg.Submittable);
+      const results = await flight.results.catch((error: unknown) => {
+        throw flight.answered >= guard.length ? error : guardError(error);
       });
-      return rows;
+      return (results.at(-1) as pg.QueryResult<R>).rows;
     });
   }
 

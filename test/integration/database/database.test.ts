@@ -149,57 +149,71 @@ test('statements of a transaction keep their order, also on a new connection', a
   expect(await read()).toEqual([1, 2]);
 });
 
-test('in two flights: the last statement is decided by the answers of the first, and all are one transaction', async () => {
-  const { db, table, read } = await open();
-  const insert = `insert into ${table} (n) values ($1) returning n, pg_current_xact_id()::text as xid`;
-  const xids = await db.transactionInTwoFlights(async (tx) => {
-    const [[first], [second]] = await Promise.all([tx.query(insert, [1]), tx.query(insert, [2])]);
-    return async (end) => {
-      const [last] = await end.query(insert, [Number(first?.n) + Number(second?.n)]);
-      return [first?.xid, second?.xid, last?.xid];
-    };
+// A statement that had the snapshot of the one before it would miss what that one waited for.
+test('each statement sees what was committed while the one before it waited for a lock', async () => {
+  const { db, table } = await open();
+  await context.db.query(`insert into ${table} (n) values (1)`);
+  let release = (): void => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
   });
-  expect(new Set(xids).size).toBe(1);
-  expect(await read()).toEqual([1, 2, 3]);
-});
-
-test.each([0, 1, 2])('in two flights, if statement %i of three fails, nothing is kept', async (bad) => {
-  const { db, table, read } = await open();
-  const insert = `insert into ${table} (n) values ($1)`;
-  const given = (n: number) => (n === bad ? 100 : n);
-  const failing = db.transactionInTwoFlights(async (tx) => {
-    await Promise.all([tx.query(insert, [given(0)]), tx.query(insert, [given(1)])]);
-    return (end) => end.query(insert, [given(2)]);
+  let lock = (): void => {};
+  const locked = new Promise<void>((resolve) => {
+    lock = resolve;
   });
-  expect(sqlState(await failing.catch((error: unknown) => error))).toBe('23514');
-  expect(await read()).toEqual([]);
-  await db.transactionInTwoFlights(async (tx) => {
-    await tx.query(insert, [7]);
-    return (end) => end.query(insert, [8]);
+  const holder = context.db.transaction(async (tx) => {
+    await tx.query(`update ${table} set n = 2`);
+    lock();
+    await released;
   });
-  expect(await read()).toEqual([7, 8]);
-  expect(db.pool.totalCount).toBe(1);
-});
-
-// A cluster sends its statements one by one.
-test.skipIf(citusCluster())('in two flights, a BEGIN that fails lets the second flight not start', async () => {
-  const { db, table, read } = await open();
-  const insert = `insert into ${table} (n) values ($1)`;
-  let isFinished = false;
-  const refused = db.transactionInTwoFlights(
-    async (tx) => {
-      await tx.query('select 1');
-      return async (end) => {
-        isFinished = true;
-        await end.query(insert, [1]);
-      };
-    },
-    { lockTimeoutMs: Number.NaN },
+  await locked;
+  const reads = db.pipelinedTransaction((tx) =>
+    Promise.all([tx.query(`select n from ${table} for update`), tx.query(`select n from ${table}`)]),
   );
-  await expect(refused).rejects.toThrow();
-  expect(isFinished).toBe(false);
+  await eventually(async () => {
+    const waiting = await context.db.query(
+      `select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+    );
+    expect(waiting).toHaveLength(1);
+  });
+  release();
+  await holder;
+  expect((await reads)[1]).toEqual([{ n: 2 }]);
+});
+
+test('a value that cannot be encoded sends nothing, not even the statements before it', async () => {
+  const { db, table, read } = await open();
+  const insert = `insert into ${table} (n) values ($1)`;
+  const broken = {
+    toPostgres: () => {
+      throw new Error('no such value');
+    },
+  };
+  for (const reuse of [undefined, 'prepared', 'prepared', 'prepared'] as const) {
+    const failing = db.pipelinedTransaction((tx) =>
+      Promise.all([tx.query(insert, [1]), tx.query(insert, [broken], reuse), tx.query(insert, [2])]),
+    );
+    await expect(failing).rejects.toThrow('no such value');
+  }
+  await db.pipelinedTransaction((tx) => tx.query(insert, [3], 'prepared'));
+  expect(await read()).toEqual([3]);
+});
+
+test('an error of the commit itself rejects every statement', async () => {
+  const { db, table, read } = await open();
+  await context.db.query(`alter table ${table} add constraint once unique (n) deferrable initially deferred`);
+  const insert = `insert into ${table} (n) values ($1)`;
+  const failing = db.pipelinedTransaction((tx) => Promise.allSettled([tx.query(insert, [1]), tx.query(insert, [1])]));
+  expect(sqlState(await failing.catch((error: unknown) => error))).toBe('23505');
   expect(await read()).toEqual([]);
-  expect(await db.query('select 2 as n')).toEqual([{ n: 2 }]);
+});
+
+test('a limit for locks holds for its transaction only', async () => {
+  const { db } = await open();
+  const limit = `select current_setting('lock_timeout') as "lock"`;
+  const [before] = await db.query(limit);
+  expect(await db.pipelinedTransaction((tx) => tx.query(limit), { lockTimeoutMs: 321 })).toEqual([{ lock: '321ms' }]);
+  expect(await db.query(limit)).toEqual([before]);
 });
 
 test('a connection that the server ends after the pool was closed is not reported', async () => {

@@ -23,10 +23,12 @@ const finish = (end: WrittenEnd, variant: Partial<FinishVariant> = {}) =>
   });
 
 const statements: Record<string, Statement> = {
-  insert: insertStatement({ starts: false, outsideLanes: false }),
-  'insert-and-start': insertStatement({ starts: true, outsideLanes: false }),
-  'insert-outside-lanes': insertStatement({ starts: false, outsideLanes: true }),
-  'insert-waiting': insertStatement({ starts: false, outsideLanes: false, waits: true }),
+  insert: insertStatement({ starts: false, lanes: 'placed' }),
+  'insert-and-start': insertStatement({ starts: true, lanes: 'placed' }),
+  'insert-into-lanes': insertStatement({ starts: false, lanes: 'joined' }),
+  'insert-into-lanes-and-start': insertStatement({ starts: true, lanes: 'joined' }),
+  'insert-outside-lanes': insertStatement({ starts: false, lanes: 'outside' }),
+  'insert-waiting': insertStatement({ starts: false, lanes: 'placed', waits: true }),
   claim: claimStatement({ by: 'daemon' }),
   'claim-chosen': claimStatement({ by: 'choice' }),
   'claim-remote': claimStatement({ by: 'remoteWorker' }),

@@ -74,10 +74,10 @@ function holdFirst() {
     if (sent === 1) await gate;
     return send();
   };
-  const view: Pick<Database, 'query' | 'transaction' | 'transactionInTwoFlights'> = {
+  const view: Pick<Database, 'query' | 'transaction' | 'pipelinedTransaction'> = {
     query: (...given) => held(() => db.query(...given)) as never,
     transaction: (...given) => held(() => db.transaction(...given)),
-    transactionInTwoFlights: (...given) => held(() => db.transactionInTwoFlights(...given)),
+    pipelinedTransaction: (...given) => held(() => db.pipelinedTransaction(...given)),
   };
   return { db: { forTenant: () => view } as unknown as Database, release, sent: () => sent };
 }
@@ -106,6 +106,20 @@ test('requests of lanes are committed in the order of their arrival', async () =
   release();
   const ids = [await first, await second];
   expect(await orderOf('ordered')).toEqual(ids);
+});
+
+test('a request of another lane does not wait for the commit before it, nor for requests that do', async () => {
+  const { db, release, sent } = holdFirst();
+  const group = new EnqueueGroupCommit(db, longLock);
+  const enqueue = async (targetId: string) => (await group.enqueue(context.tenant, [on(targetId)], 'test'))[0]?.job.id;
+  const first = enqueue('side 1');
+  await eventually(() => expect(sent()).toBe(1));
+  const second = enqueue('side 1');
+  await enqueue('side 2');
+  await enqueue('side 2');
+  release();
+  const ids = [await first, await second];
+  expect(await orderOf('side 1')).toEqual(ids);
 });
 
 test('a request whose lane stays locked is refused, and nothing of it is stored', async () => {

@@ -91,9 +91,8 @@ test('a job is enqueued and started in one transaction, with its lease and both 
 });
 
 test.each<[string, Partial<NewJob>]>([
-  ['a target', { targetId: 'lane' }],
   ['a time', { runAt: '2020-01-01T00:00:00Z' }],
-  ['an idempotency key', { clientRequestId: 'once' }],
+  ['a target and a time', { targetId: 'lane', runAt: '2020-01-01T00:00:00Z' }],
   ['phases', { phases: ['one'] }],
 ])('a job with %s is enqueued without a start', async (_what, given) => {
   const reserve = () => {
@@ -101,6 +100,25 @@ test.each<[string, Partial<NewJob>]>([
   };
   const [enqueued] = await enqueue(context.db, context.schema, [echo(given)], 'test', { reserve });
   expect(await reread(context, enqueued!.job)).toMatchObject({ status: 'QUEUED', attempt: 0 });
+});
+
+test.each<[string, Partial<NewJob>]>([
+  ['an idempotency key', { clientRequestId: 'once' }],
+  ['a target and an idempotency key', { targetId: 'lane', clientRequestId: 'once' }],
+])('a job with %s starts with its insert, and a repeated request starts nothing', async (_what, given) => {
+  const [first, again] = [createReservation(), createReservation()];
+  const send = ({ reservation }: typeof first) =>
+    enqueue(context.db, context.schema, [echo(given)], 'test', { reserve: () => reservation });
+  const [created] = await send(first);
+  expect(created).toMatchObject({ kind: 'created', started: true });
+  expect(first.recorded.started.map(({ id }) => id)).toEqual([created!.job.id]);
+  const [replayed] = await send(again);
+  expect(replayed).toMatchObject({ kind: 'replayed', job: { id: created!.job.id, status: 'RUNNING' } });
+  expect(again.recorded).toEqual({ started: [], failed: [] });
+  expect(await eventTypes(context, created!.job)).toEqual(['job.enqueued', 'job.started']);
+  const { leaseId: unused } = again.reservation;
+  expect(await context.db.query(`select id from ${context.schema}.leases where id = $1`, [unused])).toEqual([]);
+  await finish(context, first.recorded.started[0]!);
 });
 
 test('a refused insert leaves nothing behind and releases the slots', async () => {

@@ -21,7 +21,7 @@ test('every column is set by requests or owned by the engine, and none is both',
 });
 
 test('the insert takes and stores every column that requests set', () => {
-  const text = insertStatement({ starts: false, outsideLanes: false }).text(quoteSchema('tenant_acme'));
+  const text = insertStatement({ starts: false, lanes: 'placed' }).text(quoteSchema('tenant_acme'));
   const [, input, stored, selected] =
     /as g\(([\s\S]*?)\)\n[\s\S]*insert into "tenant_acme"\.jobs \(([\s\S]*?)\)\s+select([\s\S]*?)from given/.exec(
       text,
