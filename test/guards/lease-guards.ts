@@ -133,7 +133,7 @@ export const leaseGuards: readonly Guard[] = [
     name: 'lost claims are released',
     prevents: 'jobs of a claim whose answer was lost wait for their lease to run out, and pay an attempt',
     file: 'server/worker/loop/claimer.ts',
-    edits: [{ search: '    if (isConnectionError(error)) this.#lostLeaseIds.push(leaseId);\n', replace: '' }],
+    edits: [{ search: '    this.#lostLeaseIds.push(leaseId);\n', replace: '' }],
     tests: ['test/integration/worker/loop/lost-claims.test.ts'],
   },
   {
