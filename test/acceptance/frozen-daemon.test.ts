@@ -27,10 +27,9 @@ test('while a daemon is frozen in mid-transaction, another one acknowledges enqu
   onTestFinished(() => holder.end());
   await holder.query('begin');
   await holder.query(`select id from ${context.schema}.targets where id = 'contested' for update`);
-  const jobs = [{ type: 'demo.echo', target_id: 'contested' }];
-  const lost = frozen
-    .request('POST', '/api/jobs/batch', { jobs: [{ ...jobs[0], type: 'work' }] })
-    .catch(() => undefined);
+  // Several jobs of a lane with keys take more than one round trip: the lock is held until the daemon sends the rest.
+  const jobs = ['first', 'second'].map((key) => ({ type: 'work', target_id: 'contested', client_request_id: key }));
+  const lost = frozen.request('POST', '/api/jobs/batch', { jobs }).catch(() => undefined);
   const pid = await eventually(async () => {
     const waiting = await backends(`wait_event_type = 'Lock'`);
     expect(waiting).toHaveLength(1);
