@@ -277,8 +277,8 @@ export const leaseGuards: readonly Guard[] = [
   {
     name: 'no lease ends under a job',
     prevents: 'a lease is ended or deleted although a job is owned under it',
-    file: 'migrations/tenant/0025_lease_end.sql',
-    edits: [{ search: 'IF FOUND AND NOT EXISTS (', replace: 'IF false AND NOT EXISTS (' }],
+    file: 'migrations/tenant/0032_lease_end_plans.sql',
+    edits: [{ search: 'IF NOT is_active THEN', replace: 'IF false AND NOT is_active THEN' }],
     tests: ['test/integration/maintenance/missing-leases.test.ts'],
   },
   {
